@@ -29,7 +29,7 @@ from uuid import uuid4
 
 import pyarrow.parquet as pq
 
-from rolecall.storage.checkpoint import LATEST, MANIFEST, pointed
+from rolecall.storage.checkpoint import LATEST, MANIFEST, follow_pointer
 
 SIGNALS = ("KILL", "TERM", "INT", "STOP", "CHILDREN")
 MARK = "ROLECALL_CHAOS"  # in the environment of a run and of all that it starts
@@ -132,7 +132,7 @@ def left_over(mark: str) -> int:
 
 def checksums(folder: Path) -> dict[str, str]:
     """Of every file of the newest checkpoint; the models' own metadata are left out."""
-    newest = pointed(folder / "checkpoints", LATEST)
+    newest = follow_pointer(folder / "checkpoints", LATEST)
     assert newest is not None, f"{folder} has no checkpoint"
     return json.loads((newest / MANIFEST).read_text())["sha256"]
 

@@ -120,7 +120,7 @@ async def played(episodes: int, workers: int, folder: Path) -> None:
         journal = Journal(folder / "step-000001.jsonl")
         before, cpu, started = resident_bytes(), time.process_time(), time.monotonic()
         collection = Collection(context, tasks, step=1, group_size=1, journal=journal)
-        await collection.ended()
+        await collection.wait()
         rollout = collection.take()
         took, busy = time.monotonic() - started, time.process_time() - cpu
         told(rollout, took=took, busy=busy, grown=resident_bytes() - before)

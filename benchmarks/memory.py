@@ -23,7 +23,7 @@ from rolecall.config.schema import Config
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
 from rolecall.memory.check import RESERVED_CPU
-from rolecall.memory.estimate import memory_of, peaks
+from rolecall.memory.estimate import estimate_memory, peaks
 from rolecall.runtime.memory import keep_freed_memory
 from rolecall.workflows.base import workflow
 from rolecall_lab.bench.grpo_step import StepSize
@@ -105,7 +105,7 @@ def config_of(shape: Shape, folder: Path) -> Config:
 
 def prepare(name: str, folder: Path) -> None:
     """Write the model, and print what is predicted: neither may count in the run's process."""
-    needs = memory_of(config_of(SHAPES[name], folder))
+    needs = estimate_memory(config_of(SHAPES[name], folder))
     [peak] = [peak for peak in peaks(needs) if peak.is_device]
     print(json.dumps({"predicted": peak.num_bytes + RESERVED_CPU, "phase": peak.phase}))
 

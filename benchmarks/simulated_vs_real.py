@@ -32,7 +32,7 @@ from rolecall_lab.simulate.calibration import steady
 from rolecall_lab.simulate.measured import read_measured
 from rolecall_lab.simulate.records import read_steps
 from rolecall_lab.simulate.run import Placement
-from rolecall_lab.simulate.sources import of_figures, of_run
+from rolecall_lab.simulate.sources import simulate_figures, simulate_run
 from rolecall_lab.simulate.splits import outcome
 
 SIMULATED_STEPS = 12
@@ -162,7 +162,7 @@ def compare(runs: Runs, setting: str, *, repeats: int) -> Compared:
     runs.others = 0.0
     for repeat in range(repeats):
         source = runs.run(calibrating, (), repeat)
-        what = of_run(source, [*PLACEMENTS[placement], *sizes], environment_s=0.0, cores=None)
+        what = simulate_run(source, [*PLACEMENTS[placement], *sizes], environment_s=0.0, cores=None)
         found = outcome(
             what.workload, what.costs, what.placement, gpus=1, num_steps=SIMULATED_STEPS
         )
@@ -177,7 +177,7 @@ def published() -> list[Compared]:
     """The three figures, with those of the file, which is fitted to the first."""
     file = Path(__file__).resolve().parents[1] / "examples/nemo_rl_30b_a3b.yaml"
     sizes = ["rollout.groups=64", "rollout.group_size=32", "rollout.concurrency=100000"]
-    what = of_figures(load(find("grpo_math"), sizes), read_measured(file), None)
+    what = simulate_figures(load(find("grpo_math"), sizes), read_measured(file), None)
     return [
         Compared(name, outcome(what.workload, what.costs, place, gpus=gpus).step_s, known)
         for name, place, gpus, known in PUBLISHED

@@ -91,7 +91,11 @@ MRLM: Names = [
     ("DPOTrainer", ["rolecall.algorithms.dpo:Dpo"], "algorithm: dpo"),
     ("SFTTrainer", ["rolecall.algorithms.sft:Sft", "rollout.data"], "algorithm: sft"),
     ("load_config", ["rolecall.config.load:load"], ""),
-    ("save_config", ["rolecall.storage.run_folder:resolved"], "a run folder holds config.yaml"),
+    (
+        "save_config",
+        ["rolecall.storage.run_folder:resolve_config"],
+        "a run folder holds config.yaml",
+    ),
     (
         "merge_configs",
         ["rolecall.config.load:load"],

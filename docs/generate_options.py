@@ -104,7 +104,7 @@ def page() -> str:
         for name in registry.BUILT_IN[kind]:
             parts.append(_section(kind, name, skip=skip))
     parts.append(PARSERS)
-    for parser in (parsers.boxed, parsers.fenced):
+    for parser in (parsers.parse_boxed, parsers.parse_fence):
         told = _cell(inspect.getdoc(parser) or "")
         parts.append(f"| `{parser.__module__}:{parser.__name__}` | {told} |")
     parts.append(ALGORITHMS)

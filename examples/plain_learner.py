@@ -13,7 +13,7 @@ from rolecall.core.interfaces.learner import Annotation, Learner, Update
 from rolecall.core.types import Batch, Floats, Ids, Turn
 from rolecall.learners.inputs import LearnerInputs
 from rolecall.learners.packing import pack
-from rolecall.models.attention.layouts import Rows, layout_of
+from rolecall.models.attention.layouts import Rows, make_layout
 
 
 class PlainLearner(Learner):
@@ -30,7 +30,7 @@ class PlainLearner(Learner):
     def forward(self, batch: Batch, *, entropy: bool = False) -> Outputs:
         tokens = torch.from_numpy(batch.tokens).long()
         target = torch.from_numpy(np.flatnonzero(batch.mask))
-        layout = layout_of(batch.parent, batch.positions, device=tokens.device)
+        layout = make_layout(batch.parent, batch.positions, device=tokens.device)
         keep = torch.from_numpy(batch.parent).long()[target]
         positions = torch.from_numpy(batch.positions).long()
         logits = self.model.logits(tokens, positions, layout=layout, keep=keep)

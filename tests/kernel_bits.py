@@ -90,7 +90,7 @@ def main() -> None:
         np.arange(0, ROWS, 3),
     )  # fmt: skip
     print("layers", digest(y[: 14 * WIDTH], keys, values))
-    blocks = tree_attention.blocks_of([(0, 20, 40), (20, 25, 25), (25, 40, 40)])
+    blocks = tree_attention.make_blocks([(0, 20, 40), (20, 25, 25), (25, 40, 40)])
     query, given_key, value = (some(ROWS, heads, SIZE) for heads in (HEADS, 2, 2))
     inputs = [
         torch.from_numpy(a.reshape(ROWS, -1, SIZE)).transpose(0, 1).requires_grad_()

@@ -40,8 +40,8 @@ def attention_by(plain: Any, under_rule: Any) -> Iterator[None]:
     ruled = under_rule
     flex_proof.forget()
     with (
-        mock.patch.object(flex, "compiled", compiled),
-        mock.patch.object(flex_pages, "compiled", compiled),
+        mock.patch.object(flex, "compile_attention", compiled),
+        mock.patch.object(flex_pages, "compile_attention", compiled),
     ):
         yield
     flex_proof.forget()

@@ -11,8 +11,8 @@ from torch.nn import Linear
 from torch.nn.functional import cross_entropy
 
 from benchmarks.gpu.checks import Figures, Machine, SkippedError, check
-from rolecall.learners.frozen_head import of_frozen_head
-from rolecall.learners.logprobs import LARGEST_LOGITS, in_chunks, of_logits
+from rolecall.learners.frozen_head import frozen_head_logprobs
+from rolecall.learners.logprobs import LARGEST_LOGITS, chunked_logprobs, logits_to_logprobs
 from rolecall.models.exact_head import ExactHead
 
 WIDTH, VOCABULARY, TOKENS = 1024, 151_936, 4096  # the head of Qwen3-0.6B
@@ -29,9 +29,9 @@ def chunks_equal_the_whole(machine: Machine) -> Figures:
     for chunked in (False, True):
         leaf = states.detach().clone().requires_grad_()
         if chunked:
-            sampled, entropy = in_chunks(head, leaf, ids, temperature, entropy=True, rows=70)
+            sampled, entropy = chunked_logprobs(head, leaf, ids, temperature, entropy=True, rows=70)
         else:
-            sampled, entropy = of_logits(head(leaf), ids, temperature, entropy=True)
+            sampled, entropy = logits_to_logprobs(head(leaf), ids, temperature, entropy=True)
         assert entropy is not None
         [gradient] = torch.autograd.grad((sampled * weight).sum() + entropy.sum(), [leaf])
         found.append((sampled.detach(), entropy.detach(), gradient))
@@ -53,9 +53,9 @@ def a_frozen_head_has_the_gradient_of_autograd(machine: Machine) -> Figures:
     for frozen in (False, True):
         leaf = states.detach().clone().requires_grad_()
         if frozen:
-            sampled = of_frozen_head(head, leaf, ids, temperature, rows=70, vocabulary=5000)
+            sampled = frozen_head_logprobs(head, leaf, ids, temperature, rows=70, vocabulary=5000)
         else:
-            sampled, _ = of_logits(head(leaf), ids, temperature, entropy=False)
+            sampled, _ = logits_to_logprobs(head(leaf), ids, temperature, entropy=False)
         [gradient] = torch.autograd.grad((sampled * weight).sum(), [leaf])
         found.append((sampled.detach(), gradient))
     figures = {
@@ -72,9 +72,13 @@ def bfloat16_heads_round_once(machine: Machine) -> Figures:
     head, states, ids, temperature = _draw(machine, torch.bfloat16)
     rows = slice(0, 64)
     with torch.no_grad():
-        sampled, _ = of_logits(head(states[rows]), ids[rows], temperature[rows], entropy=False)
+        sampled, _ = logits_to_logprobs(
+            head(states[rows]), ids[rows], temperature[rows], entropy=False
+        )
         exact = states[rows].double().cpu() @ head.weight.double().cpu().T
-        expected, _ = of_logits(exact, ids[rows].cpu(), temperature[rows].cpu(), entropy=False)
+        expected, _ = logits_to_logprobs(
+            exact, ids[rows].cpu(), temperature[rows].cpu(), entropy=False
+        )
     gap = float((sampled.double().cpu() - expected).abs().max())
     assert gap <= 1e-3, gap
     return {"largest gap nats": gap}
@@ -87,7 +91,7 @@ def training_head(machine: Machine) -> Figures:
     rows = LARGEST_LOGITS // head.weight.shape[0]
 
     def ours(leaf: Tensor) -> Tensor:
-        sampled, _ = in_chunks(head, leaf, ids, temperature, entropy=False, rows=rows)
+        sampled, _ = chunked_logprobs(head, leaf, ids, temperature, entropy=False, rows=rows)
         return -sampled.sum()
 
     def whole(leaf: Tensor) -> Tensor:
@@ -98,7 +102,7 @@ def training_head(machine: Machine) -> Figures:
     head.requires_grad_(False)
     figures |= _measure(
         machine, "frozen",
-        lambda leaf: -of_frozen_head(
+        lambda leaf: -frozen_head_logprobs(
             head, leaf, ids, temperature, rows=rows, vocabulary=head.out_features
         ).sum(),
         states, head,
@@ -119,7 +123,7 @@ def liger_says_the_same(machine: Machine) -> Figures:
     head, states, ids, temperature = _draw(machine, torch.bfloat16)
     rows = LARGEST_LOGITS // head.weight.shape[0]
     with torch.no_grad():
-        sampled, _ = in_chunks(head, states, ids, temperature, entropy=False, rows=rows)
+        sampled, _ = chunked_logprobs(head, states, ids, temperature, entropy=False, rows=rows)
         ours = float(-sampled.mean())
         theirs = float(_import_liger()(head.weight, states, ids)) / len(ids)
     assert abs(ours - theirs) <= 0.01 * abs(ours), (ours, theirs)

@@ -15,7 +15,7 @@ from benchmarks.gpu.models import load, load_adapters, make_turns
 from benchmarks.gpu.part_engine import make_family
 from rolecall.algorithms.grpo import Grpo
 from rolecall.config.optimizer import Optimizer
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.learners.ranks.spec import LearnerSpec
@@ -43,10 +43,10 @@ def an_update_equals_that_of_the_cpu(machine: Machine, *, algorithm: str) -> Non
     shutil.rmtree(folder, ignore_errors=True)
     trainer = trainer_of(config, folder, Display())
     run, inner = trainer.run, trainer.run.learners["a"]
-    section, used = run.config.policies["a"], run.algorithm_of("a")
+    section, used = run.config.policies["a"], run.get_step_algorithm("a")
     spec = spec_of(
         base, "replicated", adapter=section.adapter, optimizer=section.optimizer,
-        seed=seed_of(run.config.trainer.seed, "adapters") % 2**31,
+        seed=derive_seed(run.config.trainer.seed, "adapters") % 2**31,
         total_updates=steps * used.epochs * used.minibatches, reference=section.reference,
         head=run.config.critics["agent"].optimizer if used.critic == "agent" else None,
         heads=run.config.critics["agent"].heads if used.critic == "agent" else 1,

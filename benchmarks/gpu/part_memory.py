@@ -16,7 +16,7 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
 from rolecall.memory.check import RESERVED_GPU
-from rolecall.memory.estimate import memory_of, peaks
+from rolecall.memory.estimate import estimate_memory, peaks
 from rolecall_lab.bench.grpo_step import StepSize
 from rolecall_lab.bench.rolecall_step import make_config, measure_steps
 
@@ -43,7 +43,7 @@ def plan_predicts_a_step(machine: Machine, *, shape: str) -> Figures:
     # A group fills a batch of 4,096 tokens: 512 and 8 answers of 448.
     step = StepSize(size, tasks=8, samples=8, prompt=512, completion=448, rank=rank, dtype=dtype)
     config = make_config(step, base, learner={"device": "cuda", **learner}, cache_gb=4.0)
-    needs = memory_of(config, auto="cuda:0")
+    needs = estimate_memory(config, auto="cuda:0")
     predicted = {peak.device: peak.num_bytes for peak in peaks(needs)}["cuda:0"]
     gc.collect()
     torch.cuda.empty_cache()

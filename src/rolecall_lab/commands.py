@@ -139,7 +139,7 @@ def bench(
     emit(report, json_file)
     worse = []
     if against is not None:
-        kept = results.file_of(against)
+        kept = results.results_file(against)
         if kept.is_file():
             worse = slower(report, json.loads(kept.read_text()))
         else:

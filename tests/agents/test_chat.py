@@ -10,7 +10,7 @@ import pytest
 
 from rolecall.agents.agent import Policy
 from rolecall.agents.chat_template import encode, prompt_ids
-from rolecall.agents.spoken_text import opened_thought
+from rolecall.agents.spoken_text import find_opened_thought
 from rolecall.core.tags import find_tag, thinking, visible
 from rolecall.core.types import Message
 from rolecall.grading.math.answers import extract
@@ -166,8 +166,8 @@ def test_where_the_template_opens_the_thinking_an_earlier_turn_begins_inside_of_
     theirs.text = said
     told = agent("b", Policy("p", tokenizer, None)).messages((theirs,), earlier=[])
     assert told[0].content == "[a]\n4", "teammates do not see the thinking"
-    assert opened_thought(tokenizer, prompt) == "<think>"
-    assert opened_thought(tokenizer, whole) == ""
+    assert find_opened_thought(tokenizer, prompt) == "<think>"
+    assert find_opened_thought(tokenizer, whole) == ""
 
 
 def test_members_of_a_group_share_the_ids_of_their_prompt(tokenizer):

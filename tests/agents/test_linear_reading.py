@@ -14,11 +14,11 @@ from contextlib import suppress
 
 import pytest
 
-from rolecall.core.tags import code_of, find_tag, thinking, visible
+from rolecall.core.tags import extract_code, find_tag, thinking, visible
 from rolecall.core.types import Turn
 from rolecall.environments.games.environment import BRACKETS
 from rolecall.environments.llm.environment import SCORE
-from rolecall.environments.tool_use.environment import same_answer
+from rolecall.environments.tool_use.environment import is_same_answer
 from rolecall.grading.math.answers import extract
 from rolecall.grading.math.tidy import MOST_CHARS, tidy
 from rolecall.grading.qa import f1
@@ -27,8 +27,8 @@ from rolecall.grading.tabular import canonical
 from rolecall.retrieval.rendering import TAG
 from rolecall.rewards import mrlm, mrlm_debate
 from rolecall.rewards.coach import arithmetic, reading
-from rolecall.tools.calls import Call, answers, calls_of
-from rolecall.workflows.planner_workers import readable, subtasks_of
+from rolecall.tools.calls import Call, answers, read_calls
+from rolecall.workflows.planner_workers import parse_subtasks, readable
 
 pytestmark = pytest.mark.slow
 
@@ -45,21 +45,21 @@ def said(text: str) -> Turn:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "fenced code": code_of,
-    "calls in code": lambda text: calls_of(said(text), "code"),
-    "calls in tags": lambda text: calls_of(said(text), "tags"),
-    "calls of a template": lambda text: calls_of(said(text), "native"),
+    "fenced code": extract_code,
+    "calls in code": lambda text: read_calls(said(text), "code"),
+    "calls in tags": lambda text: read_calls(said(text), "tags"),
+    "calls of a template": lambda text: read_calls(said(text), "native"),
     "results": lambda text: answers([(Call("f"), text)], "tags"),
     "a tag": lambda text: find_tag(text, "verify"),
     "thinking": lambda text: (thinking(text), visible(text)),
-    "subtasks": lambda text: (subtasks_of(said(text)), readable(said(text))),
+    "subtasks": lambda text: (parse_subtasks(said(text)), readable(said(text))),
     "a box": extract,
     "an answer without a box": lambda text: extract(text, fallback=True),
-    "a value": lambda text: same_answer(text, ["12", "Emma"]),
+    "a value": lambda text: is_same_answer(text, ["12", "Emma"]),
     "a number": mrlm.number,
     "a tidy answer": lambda text: tidy(text[:MOST_CHARS]),
     "words in common": lambda text: f1(text, ["Emma"]),
-    "an argument": lambda text: mrlm_debate.of_argument(text, "The topic of debate"),
+    "an argument": lambda text: mrlm_debate.score_argument(text, "The topic of debate"),
     "arithmetic": arithmetic.steps,
     "a coach's verdict": lambda text: reading.read(text, None, ground_truth=True),
     "a coach's number": lambda text: reading.read(

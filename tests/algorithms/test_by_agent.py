@@ -7,7 +7,7 @@ import torch
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.config.load import load
-from rolecall.learners.by_agent import ByAgent, objective_of
+from rolecall.learners.by_agent import ByAgent, combine_objectives
 from rolecall.learners.packing import pack
 from rolecall.setup.plan import validate
 from tests.algorithms.small import Unigram
@@ -29,7 +29,7 @@ def test_each_agents_tokens_have_its_own_loss_and_all_are_counted_alike(apart):
         one.agent = "verifier" if number % 3 else "solver"
     policy = Unigram(LOGITS)
     found = torch.zeros(len(LOGITS))
-    whole = objective_of(SETTINGS)
+    whole = combine_objectives(SETTINGS)
     batches = pack(turns, budget=60, by_agent=apart)
     parts = [part for batch in batches for part in batch.parts or [batch]]
     assert any(batch.parts for batch in batches) != apart
@@ -47,9 +47,9 @@ def test_each_agents_tokens_have_its_own_loss_and_all_are_counted_alike(apart):
 
 def test_equal_settings_are_one_objective():
     rule = DrMas()
-    assert objective_of({"solver": rule, "verifier": rule}) is rule
-    assert isinstance(objective_of(SETTINGS), ByAgent)
-    assert objective_of(SETTINGS).entropy == 0.4
+    assert combine_objectives({"solver": rule, "verifier": rule}) is rule
+    assert isinstance(combine_objectives(SETTINGS), ByAgent)
+    assert combine_objectives(SETTINGS).entropy == 0.4
 
 
 def test_a_team_on_one_policy_is_trained_with_settings_of_its_agents(model_folder, tmp_path):

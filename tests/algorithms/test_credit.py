@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rolecall.algorithms.drmas import DrMas
-from rolecall.algorithms.groups import compare, left_out, mean_of
+from rolecall.algorithms.groups import compare, exact_mean, leave_one_out_mean
 from rolecall.algorithms.grpo import Grpo
 from tests.algorithms.small import said, singles
 from tests.toy import episode, turn
@@ -117,8 +117,8 @@ def test_constant_rewards_give_zero_advantage(algorithm, value, size):
 def test_equal_scores_have_exactly_their_own_mean():
     """In float64 three times 0.1, added and divided by 3, is not 0.1."""
     assert np.mean([0.1] * 3) != 0.1
-    assert all(mean_of([x] * n) == x for x in (0.1, 0.7, -1e9 - 0.1) for n in range(1, 50))
-    assert mean_of([0.0, 1.0, 0.5]) == 0.5
+    assert all(exact_mean([x] * n) == x for x in (0.1, 0.7, -1e9 - 0.1) for n in range(1, 50))
+    assert exact_mean([0.0, 1.0, 0.5]) == 0.5
 
 
 def test_a_team_reward_counts_once_per_episode_however_many_agents_and_turns_carry_it():
@@ -202,7 +202,7 @@ def test_compare_takes_any_baseline_any_count_and_any_own_reward():
         e.turns[1].index = 1
     both = [(e, t) for e in episodes for t in e.turns]
     compare(
-        both, mean="agent", std="none", count="turn", baseline=left_out, several=True,
+        both, mean="agent", std="none", count="turn", baseline=leave_one_out_mean, several=True,
         own=lambda e, t: 10.0 * t.index,
     )  # fmt: skip
     expected = [3 - 6.5, 13 - 6.5, 1 - 7.5, 11 - 7.5, 2 - 7.0, 12 - 7.0]

@@ -12,10 +12,10 @@ from rolecall.algorithms.best_of import best_attempts, is_right
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.ma_airl import MaAirl
-from rolecall.algorithms.read import return_of
+from rolecall.algorithms.read import episode_return
 from rolecall.config.collecting import CollectConfig
 from rolecall.core.types import Episode
-from rolecall.demonstrations.data_set import rows_of
+from rolecall.demonstrations.data_set import make_rows
 from tests.algorithms.small import said, singles
 from tests.toy import episode, turn
 
@@ -30,7 +30,7 @@ def estimated() -> list[Episode]:
 
 
 def collected(episodes: list[Episode], **options) -> list[dict]:
-    return rows_of(episodes, CollectConfig(**options), tokenizers={"p": "print"})
+    return make_rows(episodes, CollectConfig(**options), tokenizers={"p": "print"})
 
 
 def test_a_critics_estimate_is_not_earned():
@@ -38,7 +38,7 @@ def test_a_critics_estimate_is_not_earned():
     assert (first.total(first.turns[0]), second.total(second.turns[0])) == (0.0, 1.0)
     assert not first.turns[0].is_scored
     assert is_right(second.turns[0], 0.0), "without an own reward it counts as right"
-    assert return_of(first) == 0.0
+    assert episode_return(first) == 0.0
 
 
 def test_collect_keeps_what_was_earned_and_not_what_a_critic_expected():

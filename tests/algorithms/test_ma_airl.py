@@ -18,7 +18,7 @@ from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Message
-from rolecall.critics.discriminator import Discriminator, discrimination_loss, reward_of
+from rolecall.critics.discriminator import Discriminator, discrimination_loss, discriminator_reward
 from rolecall.critics.inputs import CriticInputs
 from rolecall.learners.local import LocalLearner
 from rolecall.setup.open import open_parts
@@ -42,13 +42,13 @@ def numbers(*values: float) -> torch.Tensor:
 
 def test_known_rewards():
     """f .5, log pi -1: D = .817574."""
-    found = reward_of(numbers(0.5), numbers(-1.0), kind="logit")
+    found = discriminator_reward(numbers(0.5), numbers(-1.0), kind="logit")
     share = math.exp(0.5) / (math.exp(0.5) + math.exp(-1.0))
     assert share == pytest.approx(0.817574, abs=1e-6)
     assert found.item() == pytest.approx(math.log(share) - math.log(1 - share), abs=1e-6)
     assert found.item() == pytest.approx(1.5)
-    assert reward_of(numbers(0.5), numbers(-1.0), kind="raw").item() == 0.5
-    bounded = reward_of(numbers(9.0, -9.0), numbers(0.0, 0.0), kind="logit")
+    assert discriminator_reward(numbers(0.5), numbers(-1.0), kind="raw").item() == 0.5
+    bounded = discriminator_reward(numbers(9.0, -9.0), numbers(0.0, 0.0), kind="logit")
     assert bounded.tolist() == [5.0, -5.0]
 
 

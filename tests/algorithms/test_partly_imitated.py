@@ -18,7 +18,7 @@ from rolecall.algorithms.sft import Sft
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.errors import ConfigError
 from rolecall.demonstrations.offline_data import demonstrations, experts
-from rolecall.demonstrations.weighted_spans import join_parts, parts_of, tokenise_parts
+from rolecall.demonstrations.weighted_spans import join_parts, read_spans, tokenise_parts
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
@@ -60,7 +60,7 @@ def wanted(tokenizer, ids, parts):
 
 def tokenise(tokenizer, parts):
     """Tokens and weights of an answer around which a template writes the end token alone."""
-    read = parts_of(parts, "r:1")
+    read = read_spans(parts, "r:1")
     turn = WrittenTurn("", join_parts(tokenizer, read, "r:1"), tokenizer.eos_token)
     return tokenise_parts(tokenizer, read, turn, "r:1")
 

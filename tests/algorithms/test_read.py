@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms.read import ReAd, Refiner, return_of
+from rolecall.algorithms.read import ReAd, Refiner, episode_return
 from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.core.types import Episode, Turn
-from rolecall.critics.prefixes import PrefixCritic, known_before, prefixes
+from rolecall.critics.prefixes import PrefixCritic, prefixes
 from rolecall.learners.packing import join
+from rolecall.runtime.turn_order import turns_known_before
 from rolecall.setup.plan import validate
 from rolecall.workflows.base import workflow
 from tests.algorithms.test_every_algorithm import case, train
@@ -61,7 +62,7 @@ def test_the_critic_learns_what_each_speaker_adds_to_the_matrix_game(model_folde
     }
     assert added[1, 1] == pytest.approx([0.35, -2.1], abs=0.1)
     assert added[0, 1] == pytest.approx([-0.15, 1.4], abs=0.1)
-    first, *_, last = critic.values_of(episodes)[-1][:, 0]
+    first, *_, last = critic.predict_values(episodes)[-1][:, 0]
     assert first == pytest.approx(0.75, abs=0.1)
     assert sum(added[1, 1]) == pytest.approx(last - first, abs=1e-9), "they telescope"
     under_way = game(200, 1)
@@ -75,7 +76,7 @@ class Known(PrefixCritic):
     def __init__(self):
         pass
 
-    def values_of(self, episodes):
+    def predict_values(self, episodes):
         expected = {"": 0.75, "a": 0.6, "b": 1.1}
         expected |= {"ab"[i] + "ab"[j]: PAYOFF[i][j] for i in (0, 1) for j in (0, 1)}
         found = []
@@ -147,7 +148,7 @@ def test_what_is_said_at_the_same_time_is_not_known_before():
     under_way = episode(0, list(made.values()), {})
 
     def names(of: str) -> list[str]:
-        return [t.agent for t in known_before(made[of], under_way)]
+        return [t.agent for t in turns_known_before(made[of], under_way)]
 
     assert names("right") == ["first"]
     assert names("last") == ["first", "left"]
@@ -186,8 +187,8 @@ def test_the_return_is_the_outcome_and_what_was_paid_for_played_turns_alone():
     refused = turn("right", path=(5,), rewards={"invalid": -9.0})
     refused.chosen = False
     done.turns.append(refused)
-    assert return_of(done) == pytest.approx(2.5 - 0.25)
-    assert return_of(episode(0, [], {"team": 1.0})) == 0.0
+    assert episode_return(done) == pytest.approx(2.5 - 0.25)
+    assert episode_return(episode(0, [], {"team": 1.0})) == 0.0
 
 
 class Lengths:

@@ -7,7 +7,7 @@ import pytest
 from rolecall.cli.main import _was_interrupted
 from rolecall.cli.unknown_options import key_named
 from rolecall.config.load import load
-from rolecall.runs.agents_table import agents_of, what_differs
+from rolecall.runs.agents_table import describe_agents, find_differences
 from rolecall.setup.plan import validate
 from tests.cli.test_cli import refused, rolecall
 from tests.toy import relay_config, write
@@ -54,18 +54,18 @@ def test_names_that_several_sections_have_mean_the_usual_one():
 def test_a_run_shows_only_what_differs(model_folder, tmp_path):
     config = relay_config(model_folder)
     plan = validate(load(write(tmp_path / "a.yaml", config)))
-    rows = {row for values in what_differs(plan).values() for row in values}
+    rows = {row for values in find_differences(plan).values() for row in values}
     assert rows == {"policy", "trained", "algorithm", "lr", "max_tokens"}
     config["team"]["left"]["sampling"] = {"max_tokens": 8, "temperature": 0.5}
     config["policies"]["b"]["adapter"] = {"rank": 8}
     config["algorithm"] = {"name": "drmas", "clip_high": 0.3}
     plan = validate(load(write(tmp_path / "b.yaml", config)))
-    shown = what_differs(plan)
+    shown = find_differences(plan)
     assert {row for values in shown.values() for row in values} == {
         *rows, "temperature", "clip_high",
     }  # fmt: skip
     assert shown["last"]["trained"] == "adapter, rank 8, alpha 16"
-    assert len(agents_of(plan)["left"]) > 20
+    assert len(describe_agents(plan)["left"]) > 20
 
 
 @pytest.mark.parametrize(("rank", "alpha"), [(8, 16.0), (32, 64.0)])

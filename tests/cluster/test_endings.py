@@ -15,13 +15,13 @@ import pytest
 from rolecall.cluster.endings import (
     UNKNOWN,
     Traces,
+    add_cause,
+    add_log,
     count_oom_kills,
-    told_of,
-    traces_of,
-    with_cause,
-    with_log,
+    describe_death,
+    read_traces,
 )
-from rolecall.cluster.places import settled
+from rolecall.cluster.places import settle_actor
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 
@@ -39,9 +39,9 @@ class Victim:
     """An actor that ends in many ways."""
 
     def __init__(self, scratch: Path) -> None:
-        self.place = settled("victim", scratch, None)
+        self.place = settle_actor("victim", scratch, None)
 
-    def where(self):
+    def locate(self):
         return self.place
 
     def end(self, how: str) -> None:
@@ -62,7 +62,7 @@ class Victim:
 def ending_of(session: RaySession, how: str) -> str:
     ray = session.ray
     actor = ray.remote(max_restarts=0, num_cpus=0)(Victim).remote(session.scratch)
-    place = ray.get(actor.where.remote())
+    place = ray.get(actor.locate.remote())
     asked = actor.end.remote(how)
     if how.startswith("a stop"):
         until = time.monotonic() + 30
@@ -71,8 +71,8 @@ def ending_of(session: RaySession, how: str) -> str:
         os.kill(place.pid, signal.SIGKILL)
     with pytest.raises(ray.exceptions.RayError) as raised:
         ray.get(asked)
-    traces = ray.get(session.run_on(place.node, traces_of, place.log, place.oom_kills))
-    return with_log(with_cause(told_of(raised.value), traces), traces)
+    traces = ray.get(session.run_on(place.node, read_traces, place.log, place.oom_kills))
+    return add_log(add_cause(describe_death(raised.value), traces), traces)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_an_actor_that_cannot_be_made_says_why(session):
     ray = session.ray
     with pytest.raises(ray.exceptions.RayError) as raised:
         ray.get(ray.remote(max_restarts=0, num_cpus=0)(Unmade).remote().ask.remote())
-    assert told_of(raised.value) == "it could not be made: ImportError: no such thing"
+    assert describe_death(raised.value) == "it could not be made: ImportError: no such thing"
 
 
 def test_an_actor_that_cannot_be_reached_is_said_to_be_so():
     from ray.exceptions import ActorUnavailableError
 
     why = "The actor is temporarily unavailable: RpcError: RPC error: Socket closed"
-    told = told_of(ActorUnavailableError(why, b"3" * 16))
+    told = describe_death(ActorUnavailableError(why, b"3" * 16))
     assert told == "it could not be reached: RpcError: RPC error: Socket closed"
 
 
@@ -151,12 +151,12 @@ def test_rays_memory_monitor_is_named_in_one_line():
 def test_what_the_kernel_killed_for_memory_is_said_where_it_has_grown(tmp_path):
     log = tmp_path / "log"
     log.write_text("one\ntwo\n")
-    assert traces_of(log, count_oom_kills()) == Traces("", 0, ["one", "two"])
-    assert with_cause("why", Traces("", 0, [])) == "why"
-    assert with_cause("why", Traces("", 2, [])).startswith("why; since it started, the kernel has")
-    assert "2 processes" in with_cause("why", Traces("", 2, []))
-    assert with_log("why", None) == "why; its machine says nothing either"
-    assert with_log("why", Traces("", 0, [])) == "why; its log is empty"
+    assert read_traces(log, count_oom_kills()) == Traces("", 0, ["one", "two"])
+    assert add_cause("why", Traces("", 0, [])) == "why"
+    assert add_cause("why", Traces("", 2, [])).startswith("why; since it started, the kernel has")
+    assert "2 processes" in add_cause("why", Traces("", 2, []))
+    assert add_log("why", None) == "why; its machine says nothing either"
+    assert add_log("why", Traces("", 0, [])) == "why; its log is empty"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from rolecall.algorithms.drmas import DrMas
 from rolecall.cluster import session as sessions
-from rolecall.cluster.copying import fetched
+from rolecall.cluster.copying import fetch_folder
 from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
@@ -23,7 +23,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.runtime.scratch import shared_folder
-from rolecall.setup.replicas import replicated
+from rolecall.setup.replicas import make_replicas
 from rolecall.training.publish import WeightPublisher
 from tests.cluster.test_ray import SECTION, assert_sampled, config_of, probe_of, request, until
 from tests.learners.test_ranks import batches_of, spec_of
@@ -50,7 +50,7 @@ def test_weights_reach_every_node_and_a_node_that_goes_costs_no_request(
     model.write_weights(tmp_path / "new")
     requests = [request(n, task=f"t{n}", max_tokens=60) for n in range(8)]
     with asyncio.Runner() as loop:
-        engine = replicated(session, config_of(model_folder), ["a", "b"])
+        engine = make_replicas(session, config_of(model_folder), ["a", "b"])
         loop.run(engine.start())
         assert len({member.place.node for member in engine.members}) == 2
         loop.run(engine.load_files("a", 1, tmp_path / "new"))
@@ -80,7 +80,7 @@ def noted_copies(monkeypatch) -> list[tuple[str, str]]:
     run_on, found = RaySession.run_on, []
 
     def noted(self, node, function, *arguments):
-        if function is fetched:
+        if function is fetch_folder:
             source = arguments[1]
             found.append((source, node))
         return run_on(self, node, function, *arguments)
@@ -92,7 +92,7 @@ def noted_copies(monkeypatch) -> list[tuple[str, str]]:
 def test_weights_of_a_rank_on_another_node_come_to_the_trainers(
     session, model_folder, tmp_path, monkeypatch
 ):
-    options, copies = RaySession.options_of, noted_copies(monkeypatch)
+    options, copies = RaySession.actor_options, noted_copies(monkeypatch)
     monkeypatch.setattr(
         RaySession, "options_of", lambda *a, **more: options(*a, **more | {"avoided": session.here})
     )
@@ -115,7 +115,7 @@ def test_weights_go_from_the_ranks_machine_to_the_engines_and_not_over_the_train
     kind, session, model_folder, monkeypatch
 ):
     """Ranks and engines are on both machines; rank 0 is on the other one."""
-    options = RaySession.options_of
+    options = RaySession.actor_options
     nodes = sorted(node["NodeID"] for node in session.nodes())
     others_first = 1 + nodes.index(session.here)
     monkeypatch.setattr(
@@ -128,7 +128,7 @@ def test_weights_go_from_the_ranks_machine_to_the_engines_and_not_over_the_train
     copies = noted_copies(monkeypatch)
 
     async def go() -> None:
-        engine = replicated(session, config_of(model_folder), ["a"])
+        engine = make_replicas(session, config_of(model_folder), ["a"])
         await engine.start()
         [number_here] = [m.number for m in engine.members if m.place.node == session.here]
         publisher = WeightPublisher(
@@ -155,7 +155,7 @@ def test_a_stopped_actor_ends_with_its_machine(cluster, session, model_folder):
     """Nobody can tell it to."""
 
     async def go() -> None:
-        engine = replicated(session, config_of(model_folder), ["a"])
+        engine = make_replicas(session, config_of(model_folder), ["a"])
         await engine.start()
         [pid] = [m.place.pid for m in engine.members if m.place.node != session.here]
         os.kill(pid, signal.SIGSTOP)
@@ -169,7 +169,7 @@ def test_a_stopped_actor_ends_with_its_machine(cluster, session, model_folder):
 def test_a_machine_that_goes_before_its_weights_are_fetched_is_a_lost_rank(
     cluster, session, tmp_path, monkeypatch
 ):
-    options = RaySession.options_of
+    options = RaySession.actor_options
     monkeypatch.setattr(
         RaySession, "options_of", lambda *a, **more: options(*a, **more | {"avoided": session.here})
     )
@@ -214,7 +214,7 @@ def test_weights_reach_another_machine_past_rays_object_stores(tmp_path):
         place = partial(shared_folder, session.scratch.name, "copied", room=0)
         for source, target in ((session.here, other), (other, session.here)):
             to = session.ray.get(
-                session.run_on(target, fetched, weights, source, lambda size: place())
+                session.run_on(target, fetch_folder, weights, source, lambda size: place())
             )
             (to / "old").touch()
             for number in (1, 2):
@@ -226,7 +226,9 @@ def test_weights_reach_another_machine_past_rays_object_stores(tmp_path):
         assert "Plasma memory usage 0 MiB" in told
         assert "Spilled" not in told
         with pytest.raises(session.ray.exceptions.RayError, match="FileNotFoundError"):
-            session.ray.get(session.run_on(other, fetched, tmp_path / "no", session.here, place))
+            session.ray.get(
+                session.run_on(other, fetch_folder, tmp_path / "no", session.here, place)
+            )
     finally:
         session.close()
         cluster.shutdown()

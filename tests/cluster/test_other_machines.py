@@ -13,7 +13,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.runs import one_run, train
-from rolecall.setup.replicas import replicated
+from rolecall.setup.replicas import make_replicas
 from tests.cluster.test_ray import config_of
 from tests.cluster.test_ray_runs import ON_RAY
 from tests.learners.test_ranks import spec_of
@@ -29,7 +29,7 @@ def test_a_base_that_a_machine_lacks_is_named_with_the_machine(
 ):
     """It has been there when the config was checked, as on the trainer's machine."""
     base = shutil.copytree(model_folder, tmp_path / "base")
-    engine = replicated(session, config_of(base), ["a"])
+    engine = make_replicas(session, config_of(base), ["a"])
     shutil.rmtree(base)
     here = socket.gethostname()
     with pytest.raises(ConfigError) as raised:

@@ -17,7 +17,7 @@ from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
-from rolecall.setup.replicas import replicated
+from rolecall.setup.replicas import make_replicas
 from tests.cluster.killing import all_gone, records
 from tests.cluster.test_ray import SECTION, TOKENS, config_of, request, said_by_each
 from tests.cluster.test_ray_runs import ON_RAY
@@ -94,7 +94,7 @@ def test_a_short_pause_of_a_machine_costs_nothing_and_a_long_one_its_actors(
         return [done[0].tokens.tolist() for done in await asyncio.gather(*asked)]
 
     async def go() -> None:
-        engine = replicated(session, config_of(model_folder), ["a", "b"])
+        engine = make_replicas(session, config_of(model_folder), ["a", "b"])
         await engine.start()
         wanted = [(await engine.generate(each))[0].tokens.tolist() for each in requests]
         [there] = [m for m in engine.members if m.place.node != session.here]

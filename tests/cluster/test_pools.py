@@ -96,8 +96,8 @@ def test_a_pool_that_lost_its_machine_waits_for_another_one(cluster, caplog):
         assert len({gpu.node for gpu in gpus}) == 2
         assert [gpu.number for gpu in gpus] == ["0", "1", "0", "1"]
         with pytest.raises(NoRoomError, match="would be on several machines"):
-            Seat(pool, (1, 2)).taken()
-        options, visible = Seat(pool, (2, 3)).taken()
+            Seat(pool, (1, 2)).take()
+        options, visible = Seat(pool, (2, 3)).take()
         assert visible == "0,1"
         assert options["scheduling_strategy"].node_id == gpus[2].node
         cluster.remove_node(cluster.second, allow_graceful=False)

@@ -34,7 +34,7 @@ from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime.scratch import MEMORY, SHARED
 from rolecall.setup.pools import make_pools
-from rolecall.setup.replicas import replicated
+from rolecall.setup.replicas import make_replicas
 from tests.cluster.conftest import SECTION
 from tests.cluster.killing import ENGINE, actors
 from tests.toy import language_model, relay_config
@@ -54,7 +54,7 @@ def config_of(folder: Path, **changes) -> Config:
 
 @pytest.fixture
 def engine(session, loop, model_folder):
-    made = replicated(session, config_of(model_folder), ["a", "b"])
+    made = make_replicas(session, config_of(model_folder), ["a", "b"])
     loop.run(made.start())
     yield made
     loop.run(made.close())
@@ -81,7 +81,7 @@ def probe_of(model: LanguageModel, version: int = 1) -> Probe:
 
 async def said_by_each(engine: ReplicatedEngine) -> list[Floats]:
     members = await engine.some()
-    found = await engine.engines.each(members, "score", "a", TOKENS[:1], TOKENS[1:], 1.0)
+    found = await engine.engines.call_each(members, "score", "a", TOKENS[:1], TOKENS[1:], 1.0)
     return list(found.values())
 
 
@@ -252,7 +252,7 @@ def test_errors_of_an_actor_that_is_gone_do_not_touch_the_one_that_took_its_plac
 
 
 def test_calls_at_once_wait_for_one_start(session, loop, model_folder):
-    engine = replicated(session, config_of(model_folder), ["a"])
+    engine = make_replicas(session, config_of(model_folder), ["a"])
 
     async def asked():
         return await asyncio.gather(*(engine.generate(request(n, task=f"t{n}")) for n in range(4)))
@@ -265,7 +265,7 @@ def test_calls_at_once_wait_for_one_start(session, loop, model_folder):
 @pytest.mark.parametrize("how", STARTS)
 def test_an_engine_that_is_lost_while_it_starts_is_started_again(how, session, loop, model_folder):
     session.section = RayClusterConfig(**{**SECTION, "heartbeat_s": 10.0}, start_timeout_s=60)
-    engine = replicated(session, config_of(model_folder), ["a"])
+    engine = make_replicas(session, config_of(model_folder), ["a"])
 
     async def go() -> None:
         starting = asyncio.create_task(engine.start())
@@ -287,7 +287,7 @@ def test_an_engine_that_is_lost_too_often_ends_the_run_with_its_cause(session, l
     section = {**SECTION, "restarts": 0}
     session.section = RayClusterConfig(**section)
     config = config_of(model_folder, engine={"name": "local", "cache_gb": 0.05}, cluster=section)
-    engine = replicated(session, config, ["a"])
+    engine = make_replicas(session, config, ["a"])
     try:
         loop.run(engine.start())
         os.kill(engine.members[0].place.pid, signal.SIGKILL)
@@ -335,7 +335,7 @@ def test_answers_under_way_go_on_with_new_weights_or_end_before_them(
     model.write_weights(tmp_path / "new")
     session.section = RayClusterConfig(**SECTION, in_flight=mode)
     one = {"name": "local", "replicas": 1, "cache_gb": 0.05}
-    engine = replicated(session, config_of(model_folder, engine=one), ["a"])
+    engine = make_replicas(session, config_of(model_folder, engine=one), ["a"])
 
     async def meanwhile():
         await engine.start()

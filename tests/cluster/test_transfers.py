@@ -17,7 +17,7 @@ from rolecall.core.interfaces.learner import Rendezvous, Written
 from rolecall.core.interfaces.publisher import WeightSource
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
-from rolecall.setup.replicas import replicated
+from rolecall.setup.replicas import make_replicas
 from tests.cluster.test_ray import assert_sampled, config_of, probe_of, request
 from tests.toy import language_model
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 @pytest.fixture
 def engine(session, loop, model_folder) -> Iterator[ReplicatedEngine]:
     section = {"name": "local", "replicas": 2, "cache_gb": 0.05, "transfer": "direct"}
-    made = replicated(session, config_of(model_folder, engine=section), ["a", "b"])
+    made = make_replicas(session, config_of(model_folder, engine=section), ["a", "b"])
     loop.run(made.start())
     yield made
     loop.run(made.close())

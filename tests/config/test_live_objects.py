@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rolecall
-from rolecall.config.live_objects import named
+from rolecall.config.live_objects import name_objects
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
 from tests.toy import Letters, relay, relay_config, write
@@ -25,10 +25,10 @@ HERE = Path(__file__).resolve()
 
 def test_functions_and_classes_are_named_by_their_files(model_folder, tmp_path):
     toy = (Path(__file__).parents[1] / "toy.py").resolve()
-    assert named({"rewards": {odd: 1.0}, "of": [Letters], "base": Path("x")}) == {
+    assert name_objects({"rewards": {odd: 1.0}, "of": [Letters], "base": Path("x")}) == {
         "rewards": {f"{HERE}:odd": 1.0}, "of": [f"{toy}:Letters"], "base": "x",
     }  # fmt: skip
-    assert named(relay) == f"{toy}:relay"  # a workflow
+    assert name_objects(relay) == f"{toy}:relay"  # a workflow
     config = relay_config(model_folder, rewards={odd: 1.0}, workflow=relay, trainer={"steps": 1})
     rolecall.train(config, evaluation={"tasks": 0}, output=tmp_path / "one")
     config["rewards"] = {"correct": 1.0}
@@ -47,7 +47,7 @@ def test_what_no_file_has_is_refused_with_a_way_out():
 
     for wrong in (inner, lambda episode, world: {}, eval("lambda: 1")):
         with pytest.raises(ConfigError, match=r"cannot stand in a config, because .*; "):
-            named({"rewards": {wrong: 1.0}})
+            name_objects({"rewards": {wrong: 1.0}})
 
 
 def test_a_program_names_its_own_functions_and_is_not_run_twice(model_folder, tmp_path):

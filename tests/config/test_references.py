@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from rolecall.config.load import load
-from rolecall.config.references import as_written
+from rolecall.config.references import written_keys
 from rolecall.core.errors import ConfigError
-from rolecall.runs.stage_list import declared, read
-from rolecall.storage.run_folder import RunFolder, changes_between, resolved
+from rolecall.runs.stage_list import read, write_stages
+from rolecall.storage.run_folder import RunFolder, changes_between, resolve_config
 
 FILE = r"""
 extends: math
@@ -44,7 +44,7 @@ def test_the_run_folder_holds_references_and_no_values_of_the_environment(file, 
     assert "secret-style-1234" not in text
     assert "${oc.env:STYLE}" in text
     assert yaml.safe_load(text)["trainer"]["save_every"] == "${trainer.steps}"
-    assert resolved(load(folder.config)) == resolved(config)
+    assert resolve_config(load(folder.config)) == resolve_config(config)
     assert folder.changes(config) == {}
 
 
@@ -62,7 +62,7 @@ def test_a_run_goes_on_with_a_new_key_and_keeps_neither(file, tmp_path, monkeypa
 def test_a_value_that_was_changed_after_loading_is_written_as_it_is(file):
     config = load(file)
     config.team["solver"].system = "another ${z}"
-    assert as_written(config)["team"]["solver"]["system"] == r"another \${z}"
+    assert written_keys(config)["team"]["solver"]["system"] == r"another \${z}"
 
 
 @pytest.mark.parametrize("value", ["${x}", r"a\${x}", r"\\${oc.env:HOME}", "$x {y} \\"])
@@ -70,8 +70,8 @@ def test_a_value_that_looks_like_a_reference_is_read_as_it_is(value, file, tmp_p
     monkeypatch.setenv("STYLE", value)
     config = load(file)
     config.team["verifier"].system = value
-    (tmp_path / "again.yaml").write_text(yaml.safe_dump(as_written(config)))
-    assert resolved(load(tmp_path / "again.yaml")) == resolved(config)
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(written_keys(config)))
+    assert resolve_config(load(tmp_path / "again.yaml")) == resolve_config(config)
 
 
 def test_stages_are_declared_with_their_references(tmp_path, monkeypatch):
@@ -82,14 +82,14 @@ def test_stages_are_declared_with_their_references(tmp_path, monkeypatch):
         "- {name: one, trainer: {steps: 1}}\n"
         "- {name: two, trainer: {steps: 2, save_every: '${trainer.steps}'}}\n"
     )
-    text = declared(read(file, []))
+    text = write_stages(read(file, []))
     assert "secret-style-1234" not in text
     (tmp_path / "stages.yaml").write_text(text)
     again = read(tmp_path / "stages.yaml", [])
-    assert [resolved(part.config) for part in again] == [
-        resolved(part.config) for part in read(file, [])
+    assert [resolve_config(part.config) for part in again] == [
+        resolve_config(part.config) for part in read(file, [])
     ]
-    assert declared(again) == text
+    assert write_stages(again) == text
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_episodes_of_two_stages_with_equal_ids_are_told_apart(model_folder, mixe
     critic.remember([(game, [game.rewards["team"]]) for game in games])
     for _ in range(25):
         critic.learn(gamma=1.0, batch=2, updates=10, copy_every=1)
-    rows = critic._rows_of(list(critic.episodes))
+    rows = critic._make_rows(list(critic.episodes))
     assert critic._team_values(rows).tolist() == pytest.approx([0.0, 1.0], abs=0.02)
 
 
@@ -123,8 +123,8 @@ def test_the_reward_of_a_joint_step_and_the_outcome_with_the_last():
     made = game(0, 1, (1, 1))
     made.turns[0].rewards = {"own": 9.0}  # not played: action 1 was
     made.turns[1].rewards = {"own": 0.25}
-    assert VdnValue().rewards_of(made) == [0.25, 8.0]
-    assert VdnValue().rewards_of(episode(0, [], {"team": 1.0})) == []
+    assert VdnValue().step_rewards(made) == [0.25, 8.0]
+    assert VdnValue().step_rewards(episode(0, [], {"team": 1.0})) == []
 
 
 def test_epsilon_falls_evenly_and_evaluations_play_the_best():

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from rolecall.data.finding import fetch, given, in_folder
-from rolecall.data.known import DATA_SETS, LISTED, named
+from rolecall.data.finding import collect_files, fetch, in_folder
+from rolecall.data.known import DATA_SETS, LISTED, get_data_set
 from rolecall.environments.code.environment import CodeEnvironment
 from rolecall.environments.data_science.environment import DataScienceEnvironment
 from rolecall.environments.math.environment import MathEnvironment
@@ -68,7 +68,7 @@ def test_real_rows_become_what_the_environment_reads(shared, tmp_path, capsys):
 )
 def test_files_of_every_kind_are_read_and_written_row_for_row(shared, tmp_path, name, file, rows):
     data_set = DATA_SETS[name]
-    found = prepare(data_set, given(data_set, [str(shared / "data" / file)]), tmp_path)
+    found = prepare(data_set, collect_files(data_set, [str(shared / "data" / file)]), tmp_path)
     [(split, number)] = found.rows.items()
     assert number == rows
     assert len((tmp_path / f"{split}.jsonl").read_text().splitlines()) == rows
@@ -90,7 +90,7 @@ def test_questions_in_both_splits_are_counted_however_they_are_spelt(tmp_path):
 def test_references_that_are_compared_as_text_are_told(tmp_path):
     rows = [{"question": "a?", "answer": "4"}, {"question": "b?", "answer": "t(0,4]"}]
     file = write(tmp_path / "test.jsonl", rows)
-    found = prepare(named("aime24"), {"test": [file]}, tmp_path / "out")
+    found = prepare(get_data_set("aime24"), {"test": [file]}, tmp_path / "out")
     assert found.as_text == {"test": ["t(0,4]"]}
     told = "1 references of test are compared as text, because no parser reads them: t(0,4]"
     assert told in found.lines()
@@ -212,6 +212,6 @@ def test_without_a_name_all_are_listed(capsys):
     assert command("data", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in found] == [one.name for one in LISTED]
-    assert named("Wiki 18").name == "wiki-18"
+    assert get_data_set("Wiki 18").name == "wiki-18"
     assert command("data") == 0
     assert len(capsys.readouterr().out.splitlines()) == len(LISTED)

@@ -13,7 +13,7 @@ from typer.main import get_command
 from rolecall.algorithms.base import Algorithm
 from rolecall.cli.main import app
 from rolecall.config.load import find, load, recipe_names
-from rolecall.config.registry import BUILT_IN, imported, options_model, resolve
+from rolecall.config.registry import BUILT_IN, import_object, options_model, resolve
 from rolecall.config.schema import Config, Named, RewardConfig
 
 FILE = Path(__file__).resolve().parents[2] / "docs/generate_coming_from.py"
@@ -34,7 +34,7 @@ def test_the_page_is_made_of_the_importer_s_tables():
 
 @pytest.mark.parametrize("ours", [one for one in OURS if ":" in one])
 def test_a_python_name_of_ours_can_be_imported(ours):
-    assert imported(ours, key="here") is not None
+    assert import_object(ours, key="here") is not None
 
 
 @pytest.mark.parametrize("ours", [one for one in OURS if one.startswith("rolecall ")])

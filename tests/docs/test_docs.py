@@ -39,7 +39,7 @@ def test_the_options_page_says_what_the_code_takes():
             assert f"\n### {kind}: {name}\n" in page
     for option in ("`w_process`", "`start_s`", "`require_solution`", "`on_unparsable`"):
         assert f"\n| {option} | " in page
-    for parser in ("boxed", "fenced"):
+    for parser in ("parse_boxed", "parse_fence"):
         assert f"\n| `rolecall.agents.parsers:{parser}` | " in page
     for field in ("advantages", "parents", "headline"):
         assert f"\n| `{field}` | " in page

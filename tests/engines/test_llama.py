@@ -9,7 +9,7 @@ from rolecall.config.schema import Adapter
 from rolecall.engines.local import llama_pass
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.cpu.fused_layers import Gated
-from rolecall.models.language_model import mixed_logits, mixture_of
+from rolecall.models.language_model import make_mixture, mixed_logits
 from rolecall.models.loading import with_adapters
 from tests.toy import language_model
 
@@ -71,7 +71,7 @@ def test_adapters_count_for_their_own_ids(any_model_folder, owners):
         )
 
     def alone(tokens, layout, keep):
-        mixture = mixture_of(rows, layout.counts)
+        mixture = make_mixture(rows, layout.counts)
         return plain.logits(tokens, layout, keep=keep, mixture=mixture)
 
     theirs, ours = logits(base, mixed), logits(base, alone)

@@ -396,7 +396,7 @@ def test_the_pages_examples_are_configs(tmp_path):
     parts = {"workflow": "solver_verifier", "environment": "math", "algorithm": "drmas"}
     judged = load(write(tmp_path / "judge.yaml", first | parts))
     validate(judged)
-    assert judged.engine_of("judge").extra == {
+    assert judged.get_engine("judge").extra == {
         "reasoning_effort": "low",
         "top_p": None,
         "seed": None,

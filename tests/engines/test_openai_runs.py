@@ -243,7 +243,7 @@ def play(server, *calls, swap=None, recorded=None, **options):
 
     async def go():
         team = Team({"judge": speaker}, episode=made, call_seed=3, swap=swap, recorded=recorded)
-        with call_tree.entered((), barrier=call_tree.IdleBarrier()):
+        with call_tree.enter_scope((), barrier=call_tree.IdleBarrier()):
             for call in calls:
                 await team.judge(call)
         await engine.close()

@@ -113,7 +113,7 @@ def test_a_prompt_longer_than_one_pass_is_read_in_pieces(model_folder, monkeypat
         return asyncio.run(main())
 
     whole = cold(model_folder, monkeypatch, work)
-    monkeypatch.setattr(scheduler, "PREFILL_IDS", 40)
+    monkeypatch.setattr(scheduler, "PREFILL_TOKENS", 40)
     assert_same(work(engine(model_folder)), whole)
 
 
@@ -138,7 +138,7 @@ def test_other_weights_share_nothing(model_folder):
 def test_a_request_cancelled_in_any_phase_frees_its_pages_and_the_others_go_on(
     model_folder, monkeypatch
 ):
-    monkeypatch.setattr(scheduler, "PREFILL_IDS", 40)
+    monkeypatch.setattr(scheduler, "PREFILL_TOKENS", 40)
     alone = cold(model_folder, monkeypatch, lambda e: asyncio.run(e.generate(ask(9, TASK, 30))))
     long = RANDOM.integers(10, 200, 150).astype(np.int32)
     seen: set[str] = set()
@@ -268,7 +268,7 @@ def test_sleep_keeps_the_pages_of_a_prompt_that_is_read_in_part(model_folder, mo
         return asyncio.run(main())
 
     wanted = cold(model_folder, monkeypatch, work)
-    monkeypatch.setattr(scheduler, "PREFILL_IDS", 40)
+    monkeypatch.setattr(scheduler, "PREFILL_TOKENS", 40)
     assert_same(work(engine(model_folder), slept=True), wanted)
 
 

@@ -45,7 +45,7 @@ def generate_and_load(
 
 @pytest.mark.parametrize("prefill_ids", [4096, 20])
 def test_ids_after_a_publish_come_from_the_new_weights(any_model_folder, monkeypatch, prefill_ids):
-    monkeypatch.setattr(decoder_file, "PREFILL_IDS", prefill_ids)
+    monkeypatch.setattr(decoder_file, "PREFILL_TOKENS", prefill_ids)
     learner = language_model(any_model_folder)
     made = engine(copies({"p": learner}))
     asked = requests("p", max_tokens=20)

@@ -15,7 +15,7 @@ from rolecall.core.interfaces.engine import Completion, Request, Sampling
 from rolecall.engines.local.cuda_graphs import Recorded
 from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.attention import flex_pages
-from rolecall.models.attention.flex import padded
+from rolecall.models.attention.flex import pad_size
 from rolecall.models.attention.flex_pages import FlexPages
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.cpu.kernels import PAGE
@@ -142,7 +142,7 @@ def test_sleep_gives_the_memory_back_that_no_recorded_step_reads(model_folder, r
 
     ask()
     cache = weakref.ref(decoder.allocator.cache)
-    asyncio.run(made.forget())
+    asyncio.run(made.reset_prefix_cache())
     assert cache() is decoder.allocator.cache, "nothing is freed to forget"
     assert (decoder._recorded is not None) == records
     asyncio.run(made.sleep(weights=False))
@@ -222,7 +222,7 @@ def test_a_prompt_that_comes_later_is_read_apart_from_the_rows_in_flight(model_f
 
 
 def test_sizes_are_few_and_never_a_third_too_large():
-    sizes = [padded(size, least=8) for size in range(1, 1025)]
+    sizes = [pad_size(size, least=8) for size in range(1, 1025)]
     assert all(size <= found for size, found in zip(range(1, 1025), sizes, strict=True))
     assert all(2 * found < 3 * size for size, found in zip(range(9, 1025), sizes[8:], strict=True))
     assert len(set(sizes)) == 15

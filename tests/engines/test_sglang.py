@@ -255,7 +255,7 @@ def test_pauses_memory_and_caches_are_the_servers(model_folder):
         assert not done
         await engine.resume()
         assert await waiting
-        await engine.forget()
+        await engine.reset_prefix_cache()
         await engine.sleep(weights=False)
         await engine.sleep(weights=True)
         assert stand_in.released == {"kv_cache", "weights"}

@@ -45,7 +45,7 @@ def test_a_stop_is_found_at_the_id_that_completes_it(model_folder, stops, base):
         ]
         expected = ends(tokenizer, stops, ids)
         texts = StopTexts(tokenizer, stops)
-        places = (place for place in range(len(ids)) if texts.completed(ids[: place + 1]))
+        places = (place for place in range(len(ids)) if texts.is_complete(ids[: place + 1]))
         assert next(places, -1) == expected
         found += expected >= 0
     assert found
@@ -55,6 +55,6 @@ def test_text_is_decoded_only_after_ids_that_may_end_a_stop():
     tokenizer = Counted(load_tokenizer("tiny:math"))
     ids = tokenizer.inner("So 3 + 4 = 7. </answer>", add_special_tokens=False)["input_ids"]
     texts = StopTexts(tokenizer, ("</answer>",))
-    assert [texts.completed(ids[: place + 1]) for place in range(len(ids))].index(True) >= 0
+    assert [texts.is_complete(ids[: place + 1]) for place in range(len(ids))].index(True) >= 0
     holding = sum(">" in tokenizer.inner.decode([one]) for one in ids)
     assert tokenizer.decoded == holding < len(ids)

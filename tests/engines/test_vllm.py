@@ -29,7 +29,7 @@ from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import InfrastructureError
 from rolecall.core.interfaces.engine import Completion, ContextFullError, Request, Sampling
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.engines.vllm.engine import VllmEngine
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
@@ -240,7 +240,7 @@ def test_a_request_samples_the_same_whenever_it_is_made(engine, loop):
     first, again = (loop.run(engine.generate(request(n=3))) for _ in range(2))
     assert [one.tokens.tolist() for one in first] == [one.tokens.tolist() for one in again]
     assert len({tuple(one.tokens) for one in first}) == 3
-    [alone] = loop.run(engine.generate(request(seed=seed_of(3, 1))))
+    [alone] = loop.run(engine.generate(request(seed=derive_seed(3, 1))))
     assert alone.tokens.tolist() == first[1].tokens.tolist()
 
 

@@ -16,13 +16,13 @@ from rolecall.engines.vllm.launch import (
     check_division,
     check_updates,
     environment,
-    launch_of,
+    plan_launch,
 )
 from tests.families import make
 
 
 def launch(policies, *, on_cpu: bool = True, **options) -> Launch:
-    return launch_of(
+    return plan_launch(
         "some/model", policies, end_ids=[0], options=VllmEngineConfig(**options), on_cpu=on_cpu
     )
 
@@ -96,8 +96,8 @@ def test_key_value_heads_are_repeated_where_there_are_more_gpus(model_folder, pa
 def test_heads_that_vllm_lacks_on_a_cpu_are_an_error(model_folder):
     options = VllmEngineConfig()
     with pytest.raises(ConfigError, match="attention heads of size 8; vLLM on a CPU has 32, 64"):
-        launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=True)
-    launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
+        plan_launch(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=True)
+    plan_launch(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
 
 
 def test_a_model_that_cannot_be_updated_on_a_cpu_is_an_error(model_folder, tmp_path):
@@ -111,19 +111,21 @@ def test_a_model_that_cannot_be_updated_on_a_cpu_is_an_error(model_folder, tmp_p
 def test_a_context_longer_than_the_bases_is_an_error(model_folder):
     longest = AutoConfig.from_pretrained(model_folder).max_position_embeddings
     given = {"end_ids": [0], "on_cpu": False}
-    launch_of(str(model_folder), {"a": None}, options=VllmEngineConfig(max_length=longest), **given)
+    plan_launch(
+        str(model_folder), {"a": None}, options=VllmEngineConfig(max_length=longest), **given
+    )
     longer = VllmEngineConfig(max_length=longest + 1)
     with pytest.raises(ConfigError, match=rf"^engine\.max_length: .* {longest} tokens, not"):
-        launch_of(str(model_folder), {"a": None}, options=longer, **given)
+        plan_launch(str(model_folder), {"a": None}, options=longer, **given)
 
 
 def test_linear_attention_on_a_cpu_is_in_bfloat16_alone(tmp_path):
     sizes = {"linear_key_head_dim": 128, "linear_value_head_dim": 128, "head_dim": 64}
     base = make(tmp_path, "apart", "Qwen3Next", **sizes)
     rounded = VllmEngineConfig(dtype="bfloat16")
-    launch_of(str(base), {"a": None}, end_ids=[0], options=rounded, on_cpu=True)
+    plan_launch(str(base), {"a": None}, end_ids=[0], options=rounded, on_cpu=True)
     with pytest.raises(ConfigError, match=r"^engine\.dtype: .* not in float32; write bfloat16"):
-        launch_of(str(base), {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=True)
+        plan_launch(str(base), {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=True)
 
 
 @pytest.mark.parametrize(("kinds", "cached"), [("full_attention", True), ("conv", False)])
@@ -135,7 +137,7 @@ def test_on_a_cpu_prefixes_are_cached_where_all_layers_are_attention(kinds, cach
         vocab_size=300, hidden_size=128, num_attention_heads=4, num_hidden_layers=2,
         layer_types=layers,
     ).save_pretrained(tmp_path)  # fmt: skip
-    made = launch_of(
+    made = plan_launch(
         str(tmp_path), {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=True
     )
     assert made.arguments["enable_prefix_caching"] is cached
@@ -143,7 +145,7 @@ def test_on_a_cpu_prefixes_are_cached_where_all_layers_are_attention(kinds, cach
 
 def test_vllm_can_sleep_where_it_takes_turns_with_a_learner(model_folder):
     def made(turns: bool) -> Launch:
-        return launch_of(
+        return plan_launch(
             str(model_folder), {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=False,
             device="cuda:3", takes_turns=turns,
         )  # fmt: skip
@@ -162,13 +164,13 @@ def test_a_cache_is_always_named_on_a_cpu_where_memory_would_mean_ram():
 def test_a_local_base_is_loaded_without_the_hub(model_folder, tmp_path, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     options = VllmEngineConfig()
-    made = launch_of(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
+    made = plan_launch(str(model_folder), {"a": None}, end_ids=[0], options=options, on_cpu=False)
     assert environment(made, scratch=tmp_path)["HF_HUB_OFFLINE"] == "1"
     assert "HF_HUB_OFFLINE" not in environment(launch({"a": None}), scratch=tmp_path)
 
 
 def test_engines_on_a_cpu_share_its_cores_unless_told_otherwise(tmp_path, monkeypatch):
-    made = launch_of(
+    made = plan_launch(
         "some/model", {"a": None}, end_ids=[0], options=VllmEngineConfig(), on_cpu=True, threads=3
     )
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -180,9 +182,9 @@ def test_engines_on_a_cpu_share_its_cores_unless_told_otherwise(tmp_path, monkey
 def test_ids_of_a_padded_head_are_masked_in_vllm(model_folder):
     size = AutoConfig.from_pretrained(model_folder).vocab_size
     given = {"end_ids": [0], "options": VllmEngineConfig(), "on_cpu": False}
-    whole = launch_of(str(model_folder), {"a": None}, vocabulary=size, **given)
+    whole = plan_launch(str(model_folder), {"a": None}, vocabulary=size, **given)
     assert "logits_processors" not in whole.arguments
-    padded = launch_of(str(model_folder), {"a": None}, vocabulary=size - 3, **given)
+    padded = plan_launch(str(model_folder), {"a": None}, vocabulary=size - 3, **given)
     [name] = padded.arguments["logits_processors"]
     assert name == "rolecall.engines.vllm.padded_ids:MaskPaddedIds"
     assert padded.arguments["additional_config"] == {"rolecall_vocabulary": size - 3}

@@ -15,7 +15,7 @@ from rolecall.environments.data_science.environment import (
     stale,
 )
 from rolecall.environments.data_science.generated import SUBMISSION, GeneratedTables
-from rolecall.environments.data_science.rows import grading_of, modelling_tasks
+from rolecall.environments.data_science.rows import modelling_tasks, read_grading
 from rolecall.grading.submissions import read_table, write_table
 from rolecall.grading.tabular import metric_named
 from rolecall.sandbox.base import Limits
@@ -84,7 +84,7 @@ def test_the_truth_scores_1_and_a_constant_0(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prompt_names_all_that_is_asked_for_and_the_files_hold_no_truth(kind):
     task = table(kind)
-    grading, files = grading_of(task), task.info["files"]
+    grading, files = read_grading(task), task.info["files"]
     better = "higher" if metric_named(grading.metric).higher else "lower"
     for word in ("train.csv", "test.csv", SUBMISSION, "id, target", grading.metric, better):
         assert word in task.prompt
@@ -238,7 +238,7 @@ def test_rows_of_dsbench_become_tasks_and_missing_files_an_error_that_names_them
     environment = DataScienceEnvironment(train=path, test=path)
     tasks = environment.tasks("test")
     assert len(tasks) == 8
-    by_id = {task.id: grading_of(task) for task in tasks}
+    by_id = {task.id: read_grading(task) for task in tasks}
     assert by_id["playground-series-s4e6"].metric == "accuracy"
     assert len(by_id["playground-series-s4e3"].targets) == 7
     with pytest.raises(ValueError, match=r"task playground-series-s4e6: its file .*train.csv"):

@@ -90,7 +90,7 @@ def test_even_the_smallest_world_asks_of_every_relation_in_both_splits():
 @pytest.mark.parametrize(("size", "seed"), [(300, 0), (SIZES[1], 1), (SIZES[0], 2)])
 def test_the_queries_of_a_demonstrator_find_every_passage_of_the_chain(size, seed):
     world = HopWorld(num_passages=size, seed=seed)
-    index = Bm25.of(world.passages)
+    index = Bm25.from_passages(world.passages)
     queries = sorted({query for task in everything(world) for query in task.info["queries"]})
     by_title = {passage.title: passage.id for passage in world.passages}
     for query, hits in zip(queries, index.search(queries, 3), strict=True):
@@ -98,7 +98,7 @@ def test_the_queries_of_a_demonstrator_find_every_passage_of_the_chain(size, see
 
 
 def test_the_question_alone_seldom_finds_the_passage_of_the_answer(world):
-    index = Bm25.of(world.passages)
+    index = Bm25.from_passages(world.passages)
     tasks = world.tasks("test", hops=[3])[:200]
     found = index.search([task.prompt for task in tasks], 3)
     solved = [
@@ -120,12 +120,12 @@ def test_the_vocabulary_is_small_and_closed():
 
 def test_a_world_retold_has_the_same_names_and_other_facts():
     world = HopWorld(num_passages=60)
-    other = world.retold(1)
+    other = world.with_new_facts(1)
     assert [p.title for p in other.passages] == [p.title for p in world.passages]
     same = sum(a.text == b.text for a, b in zip(world.passages, other.passages, strict=True))
     assert same < 6
     assert [p.text for p in world.passages] == [p.text for p in HopWorld(num_passages=60).passages]
-    assert [p.text for p in world.retold(1).passages] == [p.text for p in other.passages]
+    assert [p.text for p in world.with_new_facts(1).passages] == [p.text for p in other.passages]
     for task in other.tasks("test"):
         told = " ".join(passage.text for passage in other.passages)
         assert all(step in told for step in task.info["steps"])

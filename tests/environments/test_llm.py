@@ -11,7 +11,7 @@ import pytest
 
 from rolecall.core.errors import InfrastructureError, RunEndingError
 from rolecall.core.types import Episode
-from rolecall.environments.llm.environment import LlmEnvironment, score_of
+from rolecall.environments.llm.environment import LlmEnvironment, read_score
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.workflows.multi_turn import multi_turn
@@ -181,7 +181,7 @@ def test_a_model_that_names_no_score_is_an_error_and_never_a_zero(open_world):
     ],
 )  # fmt: skip
 def test_a_score_is_one_number_from_0_to_1_at_the_end(reply, score):
-    assert score_of(reply) == score
+    assert read_score(reply) == score
 
 
 @pytest.mark.parametrize(

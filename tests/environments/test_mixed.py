@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.config.registry import checked_options
+from rolecall.config.registry import check_options
 from rolecall.config.schema import Named
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.types import Episode, Task
 from rolecall.environments.math.environment import MathWorld
-from rolecall.environments.mixed import MixedEnvironment, Mixture, by_source
+from rolecall.environments.mixed import MixedEnvironment, Mixture, mix_by_source
 from rolecall.rollout.held_out import held_out
 from tests import toy
 
@@ -38,7 +38,7 @@ class Closing(toy.Letters):
 def mixed(**of) -> MixedEnvironment:
     """As the config makes it."""
     named = Named(name="mixed", of=of)
-    options = checked_options(MixedEnvironment, named.options, key="environment", skip=0)
+    options = check_options(MixedEnvironment, named.options, key="environment", skip=0)
     return MixedEnvironment(**options)
 
 
@@ -73,7 +73,7 @@ def test_a_task_knows_its_family_and_keeps_its_source():
     assert (first.family, second.family, third.family) == ("sums", "letters", "sums")
     assert first.source in ("expression", "equation", "word")
     assert (second.id, second.source) == ("letters/train-0", "letters")
-    assert [tasks.part_of(task) for task in (first, second)] == ["sums", "letters"]
+    assert [tasks.source_name(task) for task in (first, second)] == ["sums", "letters"]
     assert len(tasks) == ENDLESS + 64
 
 
@@ -123,15 +123,15 @@ def test_a_mixture_takes_turns_until_a_part_has_no_more():
 
 
 def test_sources_become_equal_parts():
-    mixture = by_source([*listed("x", 2, "aime"), *listed("y", 5, "gsm8k")])
+    mixture = mix_by_source([*listed("x", 2, "aime"), *listed("y", 5, "gsm8k")])
     assert {name: len(part) for name, part in mixture.parts.items()} == {"aime": 2, "gsm8k": 5}
     assert set(mixture.weights.values()) == {1.0}
     with pytest.raises(ValueError, match="of one source"):
-        by_source(listed("x", 2))
+        mix_by_source(listed("x", 2))
     with pytest.raises(ValueError, match="without end"):
-        by_source(mixed(a="math", b=LETTERS).parts["a"].tasks("train"))
+        mix_by_source(mixed(a="math", b=LETTERS).parts["a"].tasks("train"))
     with pytest.raises(ValueError, match="have weights"):
-        by_source(mixture)
+        mix_by_source(mixture)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_draws_ahead_of_updates_follow_from_the_episodes_before_their_bound(mode
         rows = pq.read_table(folder.episode_file(step)).to_pylist()
         assert {row["task"] for row in rows} == set(tasks)
         scores = {row["episode"]: (tasks[row["task"]], row["score"]) for row in rows}
-        again.finished(
+        again.update(
             step, [Episode(n, t, 0, 0, metrics={"score": s}) for n, (t, s) in scores.items()]
         )
         drawn.append(set(tasks))

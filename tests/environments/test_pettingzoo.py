@@ -13,7 +13,7 @@ from pettingzoo.test import api_test, seed_test
 
 from rolecall.environments.games.kuhn import CARDS
 from rolecall.environments.pettingzoo.environment import PettingZooEnvironment
-from rolecall.environments.pettingzoo.export import kuhn, text_of
+from rolecall.environments.pettingzoo.export import kuhn, observation_text
 from rolecall.workflows.self_play import self_play
 from tests.environments.contexts import play_in, said_by
 from tests.workflows.teams import shown
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 KUHN = {
     "make": "rolecall.environments.pettingzoo.export:kuhn",
     "actions": ["check", "bet", "call", "fold"],
-    "show": "rolecall.environments.pettingzoo.export:text_of",
+    "show": "rolecall.environments.pettingzoo.export:observation_text",
 }
 
 
@@ -170,7 +170,7 @@ def test_our_poker_pays_what_its_rules_say(moves, higher, lower):
     for seed in range(12):
         env.reset(seed=seed)
         cards = [
-            next(c for c in CARDS if f"hold the {c}" in text_of(env.observe(player)))
+            next(c for c in CARDS if f"hold the {c}" in observation_text(env.observe(player)))
             for player in env.possible_agents
         ]
         for move in moves.split():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rolecall.data import data_locations
-from rolecall.data.finding import given
+from rolecall.data.finding import collect_files
 from rolecall.data.known import DATA_SETS
 from rolecall.environments.data_science.environment import DataScienceEnvironment
 from rolecall.environments.math.environment import MathEnvironment
@@ -92,6 +92,6 @@ def test_dsbench_has_a_train_split(tmp_path):
     train, test = (tmp_path / f"dsbench_modeling_{name}.json" for name in ("train", "eval"))
     for path in (train, test):
         path.write_text("{}")
-    found = given(DATA_SETS["dsbench"], [str(train), str(test)])
+    found = collect_files(DATA_SETS["dsbench"], [str(train), str(test)])
     assert found == {"train": [train], "test": [test]}
-    assert given(DATA_SETS["dsbench"], [str(tmp_path)]) == found
+    assert collect_files(DATA_SETS["dsbench"], [str(tmp_path)]) == found

@@ -6,7 +6,7 @@ import pytest
 
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.types import Task
-from rolecall.data.sources import MOST_MIXED, gather, listed
+from rolecall.data.sources import MOST_MIXED, gather, list_sources
 from rolecall.environments.math.generated import Generated
 
 
@@ -30,7 +30,7 @@ def test_an_endless_source_beside_others_has_an_end():
 
 def test_no_source_is_an_error():
     with pytest.raises(ValueError, match="the list of sources is empty"):
-        listed([])
+        list_sources([])
 
 
 def test_no_row_of_a_long_source_is_left_out_beside_others():

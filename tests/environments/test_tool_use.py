@@ -9,7 +9,7 @@ import pytest
 
 from rolecall.core.interfaces.tool import ToolError
 from rolecall.core.types import Episode, Task
-from rolecall.environments.tool_use.environment import NOTICE, ToolUseEnvironment, same_answer
+from rolecall.environments.tool_use.environment import NOTICE, ToolUseEnvironment, is_same_answer
 from rolecall.tools.calculator import calculator
 from rolecall.tools.use import Stateless, ToolUse, WorldTools
 from rolecall.workflows.multi_turn import multi_turn
@@ -102,7 +102,7 @@ def test_a_workflow_of_several_turns_ends_with_the_answer(model_folder):
     ],
 )
 def test_numbers_are_compared_by_value_and_words_as_words(given, accepted, same):
-    assert same_answer(given, accepted) is same
+    assert is_same_answer(given, accepted) is same
 
 
 def test_only_a_whole_last_answer_of_the_final_text_scores():

@@ -9,8 +9,8 @@ import pytest
 
 from rolecall.core.errors import ConfigError
 from rolecall.importers.importing import check, render
-from rolecall.importers.keys import EDIT, UNKNOWN, put
-from rolecall.importers.translating import FRAMEWORKS, edits_of, translate
+from rolecall.importers.keys import EDIT, UNKNOWN, set_key
+from rolecall.importers.translating import FRAMEWORKS, find_edits, translate
 
 MATH_TEAM = {
     "agent.agent_ids": ["Solver Agent", "Verifier Agent"],
@@ -207,7 +207,7 @@ def table(*fates: str) -> list[tuple[str, str]]:
 
 def made(name: str, values: dict) -> tuple[dict, list[tuple[str, str]]]:
     found = translate(values, FRAMEWORKS[name], rows=4096)
-    return found.config, [(line.key, line.said) for line in found.refused]
+    return found.config, [(line.key, line.said) for line in found.refused_lines]
 
 
 @pytest.mark.parametrize(("name", "key"), table("becomes"))
@@ -239,7 +239,7 @@ def test_a_key_that_is_refused_says_so_unless_its_value_loses_nothing(name, key)
     assert line.said
     for value in entry.harmless[1:]:
         found = translate(FILES[name][0] | {key: value}, FRAMEWORKS[name])
-        assert key not in [line.key for line in found.refused]
+        assert key not in [line.key for line in found.refused_lines]
 
 
 @pytest.mark.parametrize(("name", "key"), table("not needed"))
@@ -256,14 +256,14 @@ def test_a_key_that_is_not_needed_stands_in_the_table_with_the_reason(name, key)
 )
 def test_what_is_made_is_a_config_that_fits(name, number):
     found = translate(FILES[name][number], FRAMEWORKS[name])
-    if not found.refused:
+    if not found.refused_lines:
         check(found.config)
-    assert set(found.edits) == set(edits_of(found.config))
+    assert set(found.edits) == set(find_edits(found.config))
 
 
 def test_a_config_that_does_not_fit_is_refused():
     found = translate(MATH_TEAM, FRAMEWORKS["drmas"])
-    put(found.config, "workflow.roundz", 3)
+    set_key(found.config, "workflow.roundz", 3)
     with pytest.raises(ConfigError, match=r"workflow.roundz: unknown key; did you mean rounds"):
         check(found.config)
 
@@ -385,7 +385,7 @@ def test_a_value_of_another_kind_is_an_error_of_the_file(name, values, said):
 )
 def test_two_keys_that_contradict_one_another_are_refused(name, values):
     found = translate(FILES[name][0] | values, FRAMEWORKS[name])
-    [line] = found.refused
+    [line] = found.refused_lines
     assert line.key in values
     assert "says otherwise" in line.said
 
@@ -418,7 +418,7 @@ def test_rows_are_kept_where_the_environment_is_not_known():
     found = translate(values, FRAMEWORKS["drmas"])
     assert found.config["environment"]["train"] == "train.parquet"
     assert found.config["environment"]["test"] == "test.parquet"
-    assert [line.key for line in found.refused] == ["env.env_name"]
+    assert [line.key for line in found.refused_lines] == ["env.env_name"]
 
 
 def test_no_value_is_said_to_be_the_default_that_is_not():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rolecall.learners.activations import recomputed
+from rolecall.learners.activations import recompute_activations
 from tests.learners.test_local import flat
 from tests.learners.test_logprobs import saved_bytes
 from tests.learners.test_packing import turns_of
@@ -24,7 +24,7 @@ def test_gradients_are_the_same_and_less_is_kept(model_folder, adapter):
         return torch.cat([p.grad.flatten() for p in learner.parameters]), kept
 
     plain, plain_bytes = gradient()
-    with recomputed(network):
+    with recompute_activations(network):
         again, bytes_ = gradient()
     assert torch.equal(plain, again)
     assert bytes_ < 0.6 * plain_bytes
@@ -33,6 +33,6 @@ def test_gradients_are_the_same_and_less_is_kept(model_folder, adapter):
 
 def test_dropout_stays_off(model_folder):
     learner = learner_of(model_folder, adapter=False)
-    with recomputed(learner.model.model):
+    with recompute_activations(learner.model.model):
         training = {type(m).__name__ for m in learner.model.model.modules() if m.training}
     assert training == {"Qwen3DecoderLayer"}

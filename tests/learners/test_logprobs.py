@@ -33,9 +33,9 @@ def test_chunks_give_the_numbers_and_gradients_of_the_whole(entropy):
     for in_chunks in (False, True):
         head, states, *rest = given()
         if in_chunks:
-            got = logprobs.in_chunks(head, states, *rest, entropy=entropy, rows=CHUNK + 3)
+            got = logprobs.chunked_logprobs(head, states, *rest, entropy=entropy, rows=CHUNK + 3)
         else:
-            got = logprobs.of_logits(head(states), *rest, entropy=entropy)
+            got = logprobs.logits_to_logprobs(head(states), *rest, entropy=entropy)
         sampled, entropies = got
         assert (entropies is not None) == entropy
         total = sampled if entropies is None else sampled + 0.1 * entropies
@@ -77,13 +77,15 @@ def test_a_vocabulary_of_50_000_is_held_for_one_chunk_only(entropy):
     head, states, *rest = given()
     with Largest() as largest:
         (sampled, _), kept = saved_bytes(
-            lambda: logprobs.in_chunks(head, states, *rest, entropy=entropy, rows=CHUNK)
+            lambda: logprobs.chunked_logprobs(head, states, *rest, entropy=entropy, rows=CHUNK)
         )
         sampled.sum().backward()
     assert largest.elements == CHUNK * VOCABULARY
     assert kept < 10 * ROWS * (WIDTH + 4) * 4 + 8 * WIDTH * VOCABULARY
     head, states, *rest = given()
-    _, whole = saved_bytes(lambda: logprobs.of_logits(head(states), *rest, entropy=entropy))
+    _, whole = saved_bytes(
+        lambda: logprobs.logits_to_logprobs(head(states), *rest, entropy=entropy)
+    )
     assert whole >= 4 * ROWS * VOCABULARY > 5 * kept
 
 
@@ -120,7 +122,7 @@ def test_a_frozen_head_gives_the_numbers_and_gradients_of_float64(rows, loops, m
     head.requires_grad_(False)
     with Largest() as largest:
         sampled, kept = saved_bytes(
-            lambda: frozen_head.of_frozen_head(
+            lambda: frozen_head.frozen_head_logprobs(
                 head, states, ids, temperature, rows=rows, vocabulary=head.out_features
             )
         )
@@ -149,13 +151,13 @@ def test_a_frozen_head_in_bfloat16_computes_in_float32():
     head, states, *rest = given()
     head.bfloat16().requires_grad_(False).__class__ = ExactHead
     states = states.detach().bfloat16().requires_grad_()
-    sampled = frozen_head.of_frozen_head(
+    sampled = frozen_head.frozen_head_logprobs(
         head, states, *rest, rows=CHUNK, vocabulary=head.out_features
     )
     sampled.sum().backward()
     exact = states.detach().float().requires_grad_()
     logits = torch.nn.functional.linear(exact, head.weight.float(), head.bias.float())
-    wanted, _ = logprobs.of_logits(logits, *rest, entropy=False)
+    wanted, _ = logprobs.logits_to_logprobs(logits, *rest, entropy=False)
     wanted.sum().backward()
     assert alike(sampled, wanted)
     assert states.grad.dtype == torch.bfloat16

@@ -13,7 +13,7 @@ from rolecall.algorithms.grpo import Grpo
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.types import NO_PARENT, Batch, Turn
 from rolecall.learners.local import LocalLearner
-from rolecall.learners.packing import join, one_turn, pack, split
+from rolecall.learners.packing import join, pack, select_turn, split
 from rolecall.models.attention.prefix_tree import subtree_ends
 from tests.toy import alike, language_model, turn
 
@@ -137,7 +137,7 @@ def test_the_worked_example_of_the_batch():
     assert batch.mask.tolist() == [0, 0, 1, 1, 0, 1]
     assert batch.positions.tolist() == [0, 1, 2, 3, 0, 1]
     assert batch.parent.tolist() == [-1, 0, 1, 2, -1, 4]
-    second = one_turn(batch, 1)
+    second = select_turn(batch, 1)
     assert (second.tokens.tolist(), second.parent.tolist()) == ([1, 3], [-1, 0])
 
 
@@ -342,7 +342,7 @@ def test_one_turn_of_a_tree_is_the_turn_alone(seed):
     turns = conversations(seed)
     batch = join([turns])
     for number, name in enumerate(batch.turn_ids):
-        alone = one_turn(batch, number)
+        alone = select_turn(batch, number)
         expected = flat([t for t in turns if t.id == name])
         for column in COLUMNS:
             assert getattr(alone, column).tolist() == getattr(expected, column).tolist()

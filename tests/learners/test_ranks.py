@@ -25,7 +25,7 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.learner import DivergedError, Learner
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.learners import logprobs
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import pack
@@ -35,7 +35,7 @@ from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
-from rolecall.models.skeleton import fill_buffers, skeleton_of
+from rolecall.models.skeleton import fill_buffers, make_skeleton
 from rolecall.runs.api import train
 from rolecall.setup.plan import validate
 from rolecall.setup.ranks import Ranks
@@ -178,10 +178,10 @@ def test_two_ranks_equal_one_for_every_kind_of_update(name, ranks, model_folder,
         policy.setdefault("optimizer", {})["eps"] = 1e-4
     trainer = trainer_of(config, tmp_path / "run", Display())
     run, inner = trainer.run, trainer.run.learners["a"]
-    section, algorithm = run.config.policies["a"], run.algorithm_of("a")
+    section, algorithm = run.config.policies["a"], run.get_step_algorithm("a")
     spec = spec_of(
         model_folder, "replicated", adapter=section.adapter, optimizer=section.optimizer,
-        seed=seed_of(run.config.trainer.seed, "adapters") % 2**31,
+        seed=derive_seed(run.config.trainer.seed, "adapters") % 2**31,
         total_updates=steps * algorithm.epochs * algorithm.minibatches,
         reference=section.reference,
         head=run.config.critics["agent"].optimizer if algorithm.critic == "agent" else None,
@@ -499,7 +499,7 @@ def test_what_shards_export_is_read_by_from_pretrained(adapted, ranks, model_fol
 
 def test_a_skeleton_has_no_weights_and_the_numbers_that_no_file_holds(model_folder):
     """Two layers say how the model can be changed, and what its buffers are."""
-    found = skeleton_of(str(model_folder), device=CPU, dtype=torch.float32)
+    found = make_skeleton(str(model_folder), device=CPU, dtype=torch.float32)
     assert found is not None
     assert {parameter.device.type for parameter in found.model.parameters()} == {"meta"}
     whole = load_model(str(model_folder), device=CPU, dtype=torch.float32, fuses=False)
@@ -521,7 +521,7 @@ def test_a_base_whose_files_have_other_names_is_read_whole_and_then_sharded(
     model.model.save_pretrained(tmp_path)  # without its head: names begin with `layers`
     model.config.save_pretrained(tmp_path)
     load_tokenizer(str(tied_folder)).save_pretrained(tmp_path)
-    assert skeleton_of(str(tmp_path), device=CPU, dtype=torch.float32) is None
+    assert make_skeleton(str(tmp_path), device=CPU, dtype=torch.float32) is None
     tokens = np.arange(16, dtype=np.int32)
     said = [
         asyncio.run(ranked(ranks(2), spec_of(folder, "fsdp")).probe(tokens))

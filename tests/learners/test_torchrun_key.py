@@ -62,7 +62,7 @@ def test_ranks_and_trainer_find_one_another_and_the_store_holds_no_key(store, mo
     served = threading.Event()
     rank = threading.Thread(target=torchrun.serve_trainer, args=(lambda _: served.set(),))
     rank.start()
-    [(number, (_, place))] = torchrun.accepted(timeout_s=10).items()
+    [(number, (_, place))] = torchrun.accept_ranks(timeout_s=10).items()
     rank.join(10)
     assert (number, place, served.is_set()) == (1, 1, True)
     values = [store.get(key) for key in store.list_keys() if key != "init/"]

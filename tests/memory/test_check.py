@@ -8,10 +8,10 @@ from rolecall.config.load import find, load
 from rolecall.config.schema import Adapter
 from rolecall.core.errors import ConfigError
 from rolecall.memory.check import RESERVED_CPU, check_room
-from rolecall.memory.estimate import memory_of, peaks
+from rolecall.memory.estimate import estimate_memory, peaks
 from rolecall.models import saved_activations
 from rolecall.models.batch_memory import kept_by_last, kept_by_layer
-from rolecall.models.sizes import size_of
+from rolecall.models.sizes import get_size
 from tests.families import make
 
 # Those that keep most for their size: norms, gates or experts of their own.
@@ -34,7 +34,7 @@ def measured(monkeypatch):
 
 def largest(*overrides: str) -> int:
     config = load(find("math"), list(overrides))
-    return max(peak.num_bytes for peak in peaks(memory_of(config)) if peak.is_device)
+    return max(peak.num_bytes for peak in peaks(estimate_memory(config)) if peak.is_device)
 
 
 def test_a_small_run_is_begun_without_measuring(measured):
@@ -54,14 +54,14 @@ def test_what_may_not_fit_is_measured_and_begun_where_it_does(measured):
 
 
 def cache_of(*overrides: str) -> int:
-    needs = memory_of(load(find("math"), list(overrides)), activations="none")
+    needs = estimate_memory(load(find("math"), list(overrides)), activations="none")
     return next(n.num_bytes for n in needs if n.part.startswith("keys and values"))
 
 
 def test_a_cache_that_does_not_fit_is_refused():
     """Two caches of 256 rows, as many as are sampled at once, of 33 tasks: 2,048 bytes a token."""
     config = load(find("math"))
-    caches = [need for need in memory_of(config) if need.part.startswith("keys and values")]
+    caches = [need for need in estimate_memory(config) if need.part.startswith("keys and values")]
     held = (256 * 128 + 33 * 512) * 2048
     assert [cache.num_bytes for cache in caches] == 2 * [held]
     told = r"would hold 1\.\d GB \(sampling, with 0\.7 GB for libraries\) and has 1\.0"
@@ -94,7 +94,7 @@ def test_prompts_are_shared_only_in_workflows_that_are_known(tmp_path):
 
 @pytest.mark.parametrize(("kind", "name", "adapter"), CASES)
 def test_more_is_expected_than_any_family_keeps(kind, name, adapter, tmp_path):
-    size = size_of(str(make(tmp_path / "model", kind, name)))
+    size = get_size(str(make(tmp_path / "model", kind, name)))
     kept = kept_by_layer(size, "measured", dtype="float32", adapter=adapter)
     assert kept is not None
     assert kept < kept_by_layer(size, "at most", dtype="float32", adapter=adapter) < 5 * kept

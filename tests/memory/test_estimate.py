@@ -24,11 +24,11 @@ from rolecall.core.types import Episode, Turn
 from rolecall.engines.local import cached_tokens, llama_pass, working_memory
 from rolecall.learners.packing import pack
 from rolecall.memory import check, estimate
-from rolecall.memory.estimate import memory_of, peaks
+from rolecall.memory.estimate import estimate_memory, peaks
 from rolecall.memory.suggestions import enough
 from rolecall.models.cpu import trained_products
 from rolecall.models.cpu.products import ROWS
-from rolecall.models.sizes import size_of
+from rolecall.models.sizes import get_size
 from rolecall.setup import build as building
 from rolecall.setup.plan import validate
 from tests import toy
@@ -93,7 +93,7 @@ def lays_out_all(monkeypatch):
     """As on a processor that samples fastest with every weight laid out again, and trains fastest
     with PyTorch's products: the most it may be.
     """
-    monkeypatch.setattr(llama_pass, "ways_of", lambda *size: ("packed",) * len(ROWS))
+    monkeypatch.setattr(llama_pass, "choose_ways", lambda *size: ("packed",) * len(ROWS))
     monkeypatch.setattr(trained_products, "ways_of_training", lambda *size: ("plain",) * 3)
 
 
@@ -137,7 +137,7 @@ def test_an_update_holds_what_is_predicted(name, bases, tmp_path):
     config["team"]["solver"]["sampling"] = {"max_tokens": 64}
     config["learner"] = {"tokens_per_batch": TOKENS, "device": "cpu", **learner}
     loaded = load(write(tmp_path / "team.yaml", config))
-    needs = [need for need in memory_of(loaded) if is_of_tensors(need)]
+    needs = [need for need in estimate_memory(loaded) if is_of_tensors(need)]
     [told] = peaks(needs)
     plan = validate(loaded)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
@@ -198,7 +198,7 @@ def test_sampling_holds_what_updates_freed_on_a_cpu_or_what_its_passes_take(mode
         given = solo_config(model_folder, learner=learner, rollout=many)
         given["policies"]["a"]["adapter"] = {"rank": 1}
         config = load(write(tmp_path / "c.yaml", given))
-        needs = memory_of(config, auto=auto)
+        needs = estimate_memory(config, auto=auto)
         freed = sum(need.num_bytes for need in needs if need.phase == "update of a")
         found = [n for n in needs if n.phase == "sampling" and "keys and values" not in n.part]
         return freed, [(need.part, need.num_bytes) for need in found]
@@ -213,7 +213,7 @@ def test_sampling_holds_what_updates_freed_on_a_cpu_or_what_its_passes_take(mode
 
 def test_one_pass_holds_its_states_queries_keys_values_and_gates():
     """Of Qwen3-0.6B in float32 and 10 tokens: W 1,024, H * D 2,048, K * D 1,024 and I 3,072."""
-    size = size_of("Qwen/Qwen3-0.6B")
+    size = get_size("Qwen/Qwen3-0.6B")
     numbers = 10 * (2 * 1024 + 2 * 2048 + 2 * 1024 + 3 * 3072) + 2 * 3 * size.vocabulary
     assert working_memory.held_by_pass(size, tokens=10, rows=3, is_whole=True) == 4 * numbers
 
@@ -229,7 +229,7 @@ def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp
     config["team"]["solver"]["sampling"] = {"max_tokens": 64}
     config["learner"] = {"tokens_per_batch": 8 * TOKENS, "device": "cpu"}
     path = write(tmp_path / "team.yaml", config)
-    needs = [need for need in memory_of(load(path)) if need.phase == "update of a"]
+    needs = [need for need in estimate_memory(load(path)) if need.phase == "update of a"]
     predicted = sum(need.num_bytes for need in needs)
     of_tensors = sum(need.num_bytes for need in needs if is_of_tensors(need))
     printed = subprocess.run(
@@ -281,7 +281,7 @@ def test_a_critic_holds_what_is_predicted(name, bases, tmp_path):
     config["learner"] = {"tokens_per_batch": TOKENS, "device": "cpu", **learner}
     loaded = load(write(tmp_path / "team.yaml", config))
     needs = [
-        need for need in memory_of(loaded)
+        need for need in estimate_memory(loaded)
         if need.phase in ("always", phase) and is_of_tensors(need)
         if (need.owner, need.part) != ("adapter a", "moments")  # which makes no step here
     ]  # fmt: skip
@@ -330,7 +330,7 @@ def test_a_recipe_fits_the_hardware_that_it_names(name):
     yours = [f"environment.{key}=here" for key in ("train", "test", "root") if "???" in text]
     found = [
         peak.num_bytes + check.RESERVED_GPU
-        for peak in peaks(memory_of(load(find(name), yours), auto="cuda:0"))
+        for peak in peaks(estimate_memory(load(find(name), yours), auto="cuda:0"))
         if peak.is_device
     ]
     assert len(found) == number
@@ -339,10 +339,10 @@ def test_a_recipe_fits_the_hardware_that_it_names(name):
 
 def test_known_bases_have_their_published_sizes():
     """Parameters and bytes of a token's keys and values in bfloat16, as their pages say."""
-    found = size_of("Qwen/Qwen3-4B")
+    found = get_size("Qwen/Qwen3-4B")
     assert found.parameters == pytest.approx(4.02e9, rel=0.01)
     assert 2 * found.cache_per_token == 147_456
-    assert size_of("Qwen/Qwen2.5-3B-Instruct").parameters == pytest.approx(3.09e9, rel=0.01)
+    assert get_size("Qwen/Qwen2.5-3B-Instruct").parameters == pytest.approx(3.09e9, rel=0.01)
 
 
 def recipe(*overrides: str):
@@ -350,20 +350,24 @@ def recipe(*overrides: str):
 
 
 def test_a_resting_optimizer_is_in_the_computers_memory():
-    both, resting = (memory_of(recipe(f"learner.offload={on}"), auto="cuda:0", activations="none")
-                     for on in ("false", "true"))  # fmt: skip
+    configs = [recipe(f"learner.offload={on}") for on in ("false", "true")]
+    both, resting = (
+        estimate_memory(config, auto="cuda:0", activations="none") for config in configs
+    )
     [before], [after, host] = peaks(both), peaks(resting)
-    moments = 8 * size_of("Qwen/Qwen3-4B").parameters
+    moments = 8 * get_size("Qwen/Qwen3-4B").parameters
     assert before.num_bytes - after.num_bytes == moments  # those of the policy that waits
     assert host.device == estimate.HOST
     assert host.num_bytes == 2 * moments
 
 
 def test_shards_divide_what_an_optimizer_needs():
-    needs = memory_of(recipe("learner=fsdp", "learner.ranks=8"), auto="cuda:0", activations="none")
+    needs = estimate_memory(
+        recipe("learner=fsdp", "learner.ranks=8"), auto="cuda:0", activations="none"
+    )
     weights = [n for n in needs if (n.owner, n.part) == ("policy solver", "weights")]
     assert [need.device for need in weights] == [f"cuda:{rank}" for rank in range(8)]
-    size = size_of("Qwen/Qwen3-4B")
+    size = get_size("Qwen/Qwen3-4B")
     assert {need.num_bytes for need in weights} == {size.parameters * 4 // 8}
     gathered = [n.num_bytes for n in needs if n.owner == "policy solver" and "gathered" in n.part]
     assert gathered == [4 * (size.embedding + 2 * size.layer)] * 8
@@ -371,9 +375,9 @@ def test_shards_divide_what_an_optimizer_needs():
 
 def test_every_rank_holds_the_base_of_an_adapter():
     config = load(find("drmas_math_80gb"), ["learner={name: replicated, ranks: 3}"])
-    needs = memory_of(config, auto="cuda:0", activations="none")
+    needs = estimate_memory(config, auto="cuda:0", activations="none")
     bases = [n.num_bytes for n in needs if n.owner == "base Qwen/Qwen3-4B"]
-    assert bases == [4 * size_of("Qwen/Qwen3-4B").parameters] * 3
+    assert bases == [4 * get_size("Qwen/Qwen3-4B").parameters] * 3
 
 
 def test_what_would_fit_does_and_nothing_of_it_is_needless():
@@ -442,7 +446,7 @@ def test_longer_answers_of_an_evaluation_count_in_what_is_sampled_and_not_in_wha
             algorithm="qmix", critics={"mixer": {"base": str(model_folder)}},
             learner={"tokens_per_batch": 16},
         )  # fmt: skip
-        needs = memory_of(load(write(tmp_path / "c.yaml", config)), activations="none")
+        needs = estimate_memory(load(write(tmp_path / "c.yaml", config)), activations="none")
         return {(need.owner, need.part): need.num_bytes for need in needs}
 
     def rows(found):
@@ -465,15 +469,15 @@ def test_opponents_and_references_are_counted(model_folder, tmp_path):
     """Kept weights are in the computer's memory, which on a CPU is the device's."""
     case = algorithm_cases(model_folder)["earlier opponents"]
     config = load(write(tmp_path / "team.yaml", relay_config(model_folder, **case)))
-    weights = 4 * size_of(str(model_folder)).parameters
+    weights = 4 * get_size(str(model_folder)).parameters
     for auto, place in (("cpu", "cpu"), ("cuda:0", estimate.HOST)):
-        needs = memory_of(config, auto=auto, activations="none")
+        needs = estimate_memory(config, auto=auto, activations="none")
         [pool] = [need for need in needs if need.owner == "opponent pool of b"]
         assert (pool.device, pool.num_bytes) == (place, 2 * weights)
         assert "policy b" in {need.owner for need in needs}  # those that it plays now
-    needs = memory_of(load(find("mathchat_coach")), auto="cuda:0", activations="none")
+    needs = estimate_memory(load(find("mathchat_coach")), auto="cuda:0", activations="none")
     references = [n for n in needs if n.owner.startswith("reference of") and n.phase == "credit"]
-    assert [n.num_bytes for n in references] == 3 * [4 * size_of("Qwen/Qwen3-4B").parameters]
+    assert [n.num_bytes for n in references] == 3 * [4 * get_size("Qwen/Qwen3-4B").parameters]
 
 
 def test_a_base_that_is_not_known_is_told(capsys):
@@ -497,7 +501,7 @@ def test_any_family_has_a_plan(case, tmp_path):
     """Whatever its config calls layers and widths; of a few the activations are unknown."""
     engine = {"name": "vllm", "cache_gb": 0.1, "max_length": 200}
     base = make(tmp_path, *case)
-    needs = memory_of(Config.model_validate(relay_config(base, engine=engine)))
+    needs = estimate_memory(Config.model_validate(relay_config(base, engine=engine)))
     weights = next(need.num_bytes for need in needs if need.part == "weights")
     assert weights == 4 * AutoModelForCausalLM.from_pretrained(base).num_parameters()
     assert all(need.num_bytes for need in needs) == (case[1] not in UNMEASURED)

@@ -17,7 +17,7 @@ from rolecall.config.schema import Adapter
 from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.core.types import Turn
 from rolecall.engines.local.engine import LocalEngine
-from rolecall.learners.activations import recomputed
+from rolecall.learners.activations import recompute_activations
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.packing import join, pack
 from rolecall.models.attention.score_rule import ScoreRule
@@ -226,7 +226,7 @@ def test_activations_that_are_computed_again_give_the_same_gradients(tmp_path, c
     make(tmp_path, *case)
     plain, again = loaded(tmp_path), loaded(tmp_path)
     wanted = gradients(plain.model, in_trees(plain, conversation()))
-    with recomputed(again.model):
+    with recompute_activations(again.model):
         found = gradients(again.model, in_trees(again, conversation()))
     assert apart(found, wanted) < 1e-5
 

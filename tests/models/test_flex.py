@@ -101,10 +101,10 @@ def compilations(monkeypatch) -> list[int]:
         return traced.forward
 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counting))
-    flex.compiled.cache_clear()
+    flex.compile_attention.cache_clear()
     yield made
     flex_proof.forget()
-    flex.compiled.cache_clear()
+    flex.compile_attention.cache_clear()
     torch._dynamo.reset()
 
 
@@ -130,9 +130,9 @@ def test_bases_of_several_shapes_have_limits_of_their_own(compilations, monkeypa
 
 def test_training_and_decoding_have_limits_of_their_own(compilations):
     shape = (4, 2, 16, torch.float32)
-    assert flex.compiled("training", *shape) is flex.compiled("training", *shape)
+    assert flex.compile_attention("training", *shape) is flex.compile_attention("training", *shape)
     codes = {
-        id(flex.compiled(use, *shape)._torchdynamo_orig_callable.__code__)
+        id(flex.compile_attention(use, *shape)._torchdynamo_orig_callable.__code__)
         for use in ("training", "decoding")
     }
     assert len(codes) == 2, "PyTorch counts by code"

@@ -18,7 +18,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.mismatch import LARGEST_EXACT
 from rolecall.learners.packing import pack
-from rolecall.memory.estimate import memory_of
+from rolecall.memory.estimate import estimate_memory
 from rolecall.memory.suggestions import remedies
 from rolecall.models import quantized
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
@@ -120,14 +120,14 @@ def test_weights_are_near_what_they_were_and_take_the_bytes_that_are_told(
     held = 0
     for name, layer in layers.items():
         weight = full[name].weight.float()
-        apart = (layer.unpacked(torch.float32) - weight).abs()
+        apart = (layer.unpack(torch.float32) - weight).abs()
         assert 0 < apart.max() <= quantized.WORST[kind] * weight.abs().max()
-        assert torch.equal(layer.unpacked(dtype), layer.unpacked(torch.float32).to(dtype))
+        assert torch.equal(layer.unpack(dtype), layer.unpack(torch.float32).to(dtype))
         constants = {n: x for n, x in layer.named_buffers() if n not in ("code", "outer_code")}
         held += layer.weight.nbytes + sum(x.nbytes for x in constants.values())
     section = team(model_folder, {"quantization": kind, "adapter": {}})
     section["learner"] = {"dtype": str(dtype).removeprefix("torch.")}
-    needs = memory_of(load(write(tmp_path / "team.yaml", section)), activations="none")
+    needs = estimate_memory(load(write(tmp_path / "team.yaml", section)), activations="none")
     [told] = [need.num_bytes for need in needs if need.part == f"weights in {kind}"]
     rest = {n: p.nbytes for n, p in model.named_parameters() if n.rpartition(".")[0] not in layers}
     assert held + sum(rest.values()) - told == pytest.approx(0, abs=len(layers) * 8)
@@ -148,7 +148,7 @@ def test_a_layer_computes_with_the_rounded_weights_and_keeps_none_of_them(kind):
     assert not kept
     weight = torch.randn(5, 64)
     ours = torch.autograd.grad((found * weight).sum(), x)[0]
-    expected = x @ layer.unpacked(torch.float32).t() + full.bias
+    expected = x @ layer.unpack(torch.float32).t() + full.bias
     theirs = torch.autograd.grad((expected * weight).sum(), x)[0]
     assert torch.allclose(found, expected, atol=1e-5)
     assert torch.allclose(ours, theirs, atol=1e-5)

@@ -13,7 +13,7 @@ from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.engines.local.engine import LocalEngine
-from rolecall.engines.vllm.launch import launch_of
+from rolecall.engines.vllm.launch import plan_launch
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.packing import pack
 from rolecall.models.attention.layouts import Rows
@@ -174,7 +174,7 @@ def test_queries_that_grow_beyond_the_original_context_are_sampled_and_trained_s
 def test_vllm_is_given_the_original_context_where_it_would_compute_all_rows_as_long(folder):
     def context(**options) -> int | None:
         options = VllmEngineConfig(name="vllm", **options)
-        made = launch_of(str(folder), {"p": None}, end_ids=[2], options=options, on_cpu=False)
+        made = plan_launch(str(folder), {"p": None}, end_ids=[2], options=options, on_cpu=False)
         return made.arguments["max_model_len"]
 
     assert context() == LIMIT

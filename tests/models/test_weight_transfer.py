@@ -19,7 +19,7 @@ from rolecall.models.weight_transfer import (
     Receiver,
     Sender,
     TransferError,
-    buckets_of,
+    make_buckets,
 )
 
 CPU = torch.device("cpu")
@@ -71,7 +71,7 @@ def test_every_receiver_gets_the_bits_of_every_publication(shared, number):
 
     async def run() -> list[Exception | None]:
         sides = [asyncio.to_thread(receive, k) for k in range(number)]
-        return await point.met([asyncio.to_thread(send), *sides])
+        return await point.meet([asyncio.to_thread(send), *sides])
 
     assert asyncio.run(run()) == [None] * (number + 1)
     for mine in got:
@@ -84,7 +84,7 @@ def test_every_receiver_gets_the_bits_of_every_publication(shared, number):
 
 
 def test_a_buffer_holds_what_fits_and_begins_each_weight_where_its_numbers_may():
-    found = buckets_of(shapes(weights(0)), most=256)
+    found = make_buckets(shapes(weights(0)), most=256)
     assert [[slot.name for slot in bucket] for bucket in found] == [
         ["small", "half"],
         ["larger than the buffer"],
@@ -94,7 +94,7 @@ def test_a_buffer_holds_what_fits_and_begins_each_weight_where_its_numbers_may()
         for before, slot in itertools.pairwise(bucket):
             assert slot.start >= before.end
             assert slot.start % 16 == 0
-    assert buckets_of({}, most=256) == []
+    assert make_buckets({}, most=256) == []
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -123,7 +123,7 @@ def test_when_a_receiver_fails_the_others_wait_no_longer(shared):
 
     async def run() -> list[Exception | None]:
         sides = [asyncio.to_thread(receive, k) for k in range(3)]
-        return await point.met([asyncio.to_thread(send), *sides])
+        return await point.meet([asyncio.to_thread(send), *sides])
 
     begun = time.monotonic()
     sent, *received = asyncio.run(run())
@@ -147,7 +147,7 @@ def test_whoever_waits_for_others_that_do_not_come_is_told():
         raise ConnectionError("lost")
 
     async def run() -> list[Exception | None]:
-        return await point.met([asyncio.to_thread(send), close()])
+        return await point.meet([asyncio.to_thread(send), close()])
 
     sent, _ = asyncio.run(run())
     assert isinstance(sent, TransferError)
@@ -170,7 +170,7 @@ def test_weights_that_are_not_as_was_said_are_not_sent(wrong):
         list(Receiver(CPU).weights(point.at, 0))
 
     async def run() -> list[Exception | None]:
-        return await point.met([asyncio.to_thread(send), asyncio.to_thread(receive)])
+        return await point.meet([asyncio.to_thread(send), asyncio.to_thread(receive)])
 
     said, got = asyncio.run(run())
     assert isinstance(said, ValueError)
@@ -198,7 +198,7 @@ def test_a_stranger_at_the_store_cannot_say_where_the_weights_are(tmp_path):
             stranger.set(name, signed + json.dumps([str(precious)]))
 
     async def run() -> list[Exception | None]:
-        return await point.met([asyncio.to_thread(receive), asyncio.to_thread(answer)])
+        return await point.meet([asyncio.to_thread(receive), asyncio.to_thread(answer)])
 
     wrong, _ = asyncio.run(run())
     assert isinstance(wrong, TransferError)

@@ -46,7 +46,7 @@ def test_a_phone_gets_the_same_panels_under_one_another():
 def test_five_agents_with_long_names_fit():
     agents = ["a$b$", "planner", "coder", "critic", "one_who_searches_for_a_very_long_time"]
     records = [step_record(step, agents=agents) for step in (1, 2)]
-    assert curves.agents_of(records) == sorted(agents)
+    assert curves.agent_names(records) == sorted(agents)
     assert size(pictures(records).dark_narrow)
 
 

@@ -8,7 +8,7 @@ from tests.monitor.runs_for_tests import episode
 
 
 def measured(*episodes):
-    return metrics.of_rollout(Rollout(groups=[[*episodes]]))
+    return metrics.rollout_metrics(Rollout(groups=[[*episodes]]))
 
 
 def test_an_action_without_a_coachs_score_is_in_no_mean_reward():
@@ -28,7 +28,7 @@ def test_how_long_episodes_took_is_told_from_the_fastest_to_the_slowest():
     episodes = [episode("2+2", number, score=1.0) for number in range(5)]
     for seconds, made in zip((5.0, 1.0, 3.0, 2.0, 4.0), episodes, strict=True):
         made.metrics["wall_s"] = seconds
-    found = metrics.of_walls(episodes)
+    found = metrics.wall_metrics(episodes)
     told = [found[f"time/episode_p{share}_s"] for share in (5, 25, 50, 75, 90, 100)]
     assert told == [1.0, 2.0, 3.0, 4.0, 5.0, 5.0]
-    assert metrics.of_walls([]) == {}
+    assert metrics.wall_metrics([]) == {}

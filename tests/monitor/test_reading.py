@@ -1,7 +1,7 @@
 """Parquet files become conversations in an order that is always the same."""
 
 from rolecall.core.types import CoachNote
-from rolecall.monitor.coached import of_coach
+from rolecall.monitor.coached import coach_metrics
 from rolecall.monitor.reading import (
     attempts,
     best,
@@ -140,8 +140,8 @@ def test_what_a_coach_said_is_read_and_a_missing_score_is_not_a_frozen_agent(tmp
     assert first.coach == "7 of 10: Fine.\nin hindsight 2 of 10: It failed."
     assert (other.coach, other.unscored) == ("no score: no score within 4 s", True)
     assert not first.unscored
-    assert of_coach(played.turns) == {
+    assert coach_metrics(played.turns) == {
         "coach/solver/score": 2.0, "coach/solver/errors": 0, "coach/verifier/errors": 1,
         "coach/tokens": 14, "coach/cost_usd": 1.0, "coach/latency_s": 2.0,
     }  # fmt: skip
-    assert of_coach(episode("2+2", 2, score=1.0).turns) == {}
+    assert coach_metrics(episode("2+2", 2, score=1.0).turns) == {}

@@ -115,4 +115,9 @@ def test_long_text_loses_its_middle():
 
 
 def test_small_numbers_have_no_sign():
-    assert [report.signed(x) for x in (0.58386, -0.1, -1e-9, 0.0)] == ["+0.584", "-0.1", "0", "0"]
+    assert [report.format_signed(x) for x in (0.58386, -0.1, -1e-9, 0.0)] == [
+        "+0.584",
+        "-0.1",
+        "0",
+        "0",
+    ]

@@ -6,10 +6,10 @@ import pytest
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.memory.estimate import memory_of, peaks
+from rolecall.memory.estimate import estimate_memory, peaks
 from rolecall.models.weight_transfer import Direct
-from rolecall.placement.devices import direct_of, learner_devices, takes_turns
-from rolecall.placement.gpu_assignment import Seats, num_gpus, seats_of
+from rolecall.placement.devices import direct_transfer, learner_devices, takes_turns
+from rolecall.placement.gpu_assignment import Seats, assign_gpus, num_gpus
 from rolecall.runs.plan import plan
 from rolecall.setup.plan import validate
 from tests.toy import relay_config, write
@@ -33,10 +33,10 @@ def config_of(folder, pools, *, a=None, b=None, **changes) -> Config:
 
 def test_policies_that_are_colocated_begin_at_one_gpu_and_others_come_after_them(model_folder):
     together = {"colocate": True}
-    found = seats_of(config_of(model_folder, {"main": 4}, a=together, b=together))
+    found = assign_gpus(config_of(model_folder, {"main": 4}, a=together, b=together))
     engines = ((0, 1), (2, 3))
     assert found == {name: Seats("main", (0, 1), engines) for name in ("a", "b")}
-    found = seats_of(config_of(model_folder, {"main": 10}, a=together))
+    found = assign_gpus(config_of(model_folder, {"main": 10}, a=together))
     assert found["a"] == Seats("main", (0, 1), engines)
     assert found["b"] == Seats("main", (4, 5), ((6, 7), (8, 9)))
 
@@ -44,14 +44,14 @@ def test_policies_that_are_colocated_begin_at_one_gpu_and_others_come_after_them
 def test_a_pool_each_and_no_pool_at_all(model_folder):
     apart = config_of(model_folder, {"x": 6, "y": 7}, a={"pool": "x"}, b={"pool": "y"})
     own = Seats("x", (0, 1), ((2, 3), (4, 5)))
-    assert seats_of(apart) == {"a": own, "b": Seats("y", own.ranks, own.engines)}
+    assert assign_gpus(apart) == {"a": own, "b": Seats("y", own.ranks, own.engines)}
     assert num_gpus(apart) == {"x": 6, "y": 7}
     assert num_gpus(config_of(model_folder, {})) == {"own": 12}
 
 
 def test_adapters_of_one_base_have_the_same_ranks_and_engines(model_folder):
     adapter = {"adapter": {"rank": 2}}
-    found = seats_of(config_of(model_folder, {"main": 6}, a=adapter, b=adapter))
+    found = assign_gpus(config_of(model_folder, {"main": 6}, a=adapter, b=adapter))
     assert found["a"] == found["b"] == Seats("main", (0, 1), ((2, 3), (4, 5)))
 
 
@@ -66,30 +66,30 @@ def test_engines_sleep_where_something_is_trained_on_their_gpus(model_folder):
 def test_weights_are_broadcast_to_other_gpus_and_shared_on_the_same_ones(model_folder):
     direct = {"engine": VLLM | {"transfer": "direct"}}
     config = config_of(model_folder, {"main": 12}, a=direct)
-    assert direct_of(config, "a", auto="cuda") == Direct(receivers=2, shares_device=False)
-    assert direct_of(config, "b", auto="cuda") is None
+    assert direct_transfer(config, "a", auto="cuda") == Direct(receivers=2, shares_device=False)
+    assert direct_transfer(config, "b", auto="cuda") is None
     config = config_of(model_folder, {"main": 10}, a=direct | {"colocate": True})
     with pytest.raises(ConfigError, match=r"^policies\.a: its engines share cuda:main/0 with"):
-        direct_of(config, "a", auto="cuda")
+        direct_transfer(config, "a", auto="cuda")
     four = {"learner": {"ranks": 4}}
     config = config_of(model_folder, {"main": 10}, a=direct | four | {"colocate": True})
-    assert direct_of(config, "a", auto="cuda") == Direct(receivers=2, shares_device=True)
+    assert direct_transfer(config, "a", auto="cuda") == Direct(receivers=2, shares_device=True)
 
 
 def test_without_gpus_only_what_is_on_one_machine_shares_its_memory(model_folder):
     engine = {"name": "local", "transfer": "direct", "replicas": 2}
     changes = {"learner": FSDP | {"device": "cpu"}, "cluster": {"name": "ray"}, "engine": engine}
     config = Config.model_validate(relay_config(model_folder, **changes))
-    assert direct_of(config, "a", auto="cpu") == Direct(receivers=1, shares_device=False)
+    assert direct_transfer(config, "a", auto="cpu") == Direct(receivers=1, shares_device=False)
     del changes["cluster"]
     changes["engine"] = {"name": "vllm", "transfer": "direct"}
     config = Config.model_validate(relay_config(model_folder, **changes))
-    assert direct_of(config, "a", auto="cpu") == Direct(receivers=1, shares_device=True)
+    assert direct_transfer(config, "a", auto="cpu") == Direct(receivers=1, shares_device=True)
 
 
 def test_the_plan_of_a_cluster_has_a_peak_for_each_gpu(model_folder):
     together = {"colocate": True}
-    needs = memory_of(config_of(model_folder, {"main": 10}, a=together), auto="cuda")
+    needs = estimate_memory(config_of(model_folder, {"main": 10}, a=together), auto="cuda")
     found = {peak.device: peak for peak in peaks(needs) if peak.is_device}
     assert set(found) == {f"cuda:main/{number}" for number in range(10)}
     ranks = [n for n in needs if n.owner == "policy a" and n.part == "weights"]

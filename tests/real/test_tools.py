@@ -10,7 +10,7 @@ import pytest
 from rolecall.agents.agent import Policy
 from rolecall.agents.chat_template import encode, prompt_ids
 from rolecall.agents.spoken_text import spoken_text
-from rolecall.agents.tool_form import NAME, TOOL, call_of, tool_form
+from rolecall.agents.tool_form import NAME, TOOL, call_message, tool_form
 from rolecall.agents.turn_form import render, turn_form
 from rolecall.core.tags import thinking, visible
 from rolecall.core.types import Message
@@ -44,7 +44,7 @@ def test_tools_are_native_where_the_template_shows_them(name):
 
 
 def call_row(path) -> str:
-    call = call_of("add", arguments={"a": "1"})
+    call = call_message("add", arguments={"a": "1"})
     said = {"role": "assistant", "content": None, "tool_calls": [call]}
     path.write_text(json.dumps({"messages": [{"role": "user", "content": "1?"}, said]}) + "\n")
     return str(path)
@@ -128,7 +128,7 @@ def test_calls_of_deepseek_are_read_in_both_forms():
 
 def write_call(tokenizer, word: str) -> np.ndarray:
     """The turn with a call that a model of this family would sample."""
-    call = call_of(NAME, arguments={"word": word})
+    call = call_message(NAME, arguments={"word": word})
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
     user = {"role": "user", "content": QUESTION.content}
     prompt = render(tokenizer, [user], asks=True, tools=[TOOL])

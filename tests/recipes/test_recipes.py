@@ -151,9 +151,9 @@ def test_a_recipe_for_real_models_trains_tiny_ones_of_their_names(name, at_home)
     for agent, section in recipe.team.items():
         called = name != "matpo_search" or agent == "planner"  # random words hand nothing out
         if section.trainable and called:
-            exact = recipe.learner_of(section.policy).dtype == "float32"
+            exact = recipe.get_learner(section.policy).dtype == "float32"
             assert 0 < numbers[f"agent/{agent}/mismatch_max"] < (1e-4 if exact else 0.2)
-    for policy in recipe.trained:
+    for policy in recipe.trained_policies:
         section = recipe.policies[policy]
         saved = folder / "run/checkpoints/step-1" / policy
         assert (saved / "adapter_config.json").exists() == (section.adapter is not None)
@@ -181,6 +181,6 @@ def test_the_small_twin_of_an_algorithm_takes_two_steps(name, tmp_path):
     *_, step = (record for record in map(json.loads, lines) if record["kind"] == "step")
     recipe = load(find(name), stage)
     assert recipe.algorithm.name == load(find(TWINS[name]), stage).algorithm.name
-    learned = [step.get(f"policy/{policy}/grad_norm", 0.0) for policy in recipe.trained]
+    learned = [step.get(f"policy/{policy}/grad_norm", 0.0) for policy in recipe.trained_policies]
     assert max(learned) > 0, "in the second step: VDN and QMIX begin with their critic"
     assert all(map(math.isfinite, (v for v in step.values() if isinstance(v, float))))

@@ -36,7 +36,7 @@ def built(name, folder):
 def test_every_part_of_a_recipe_is_built(name, at_home):
     run = built(name, at_home)
     assert set(run.context.agents) == set(run.config.team)
-    assert set(run.learners) == set(run.config.trained)
+    assert set(run.learners) == set(run.config.trained_policies)
     assert all(run.sampler.sample(0))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.retrieval.base import Hit
 from rolecall.retrieval.batches import Batches
-from rolecall.runtime.call_tree import IdleBarrier, current, entered, task_factory
+from rolecall.runtime.call_tree import IdleBarrier, current, enter_scope, task_factory
 
 
 class Calls:
@@ -119,7 +119,7 @@ def test_a_call_is_no_part_of_the_episode_that_asked_first():
     async def main():
         asyncio.get_running_loop().set_task_factory(task_factory)
         calls, barrier = Calls(), IdleBarrier()
-        with entered((), barrier=barrier):
+        with enter_scope((), barrier=barrier):
             await calls.batches.ask("a", 1)
             return current().next_path(), barrier.running
 

@@ -48,13 +48,13 @@ def test_scores_are_those_of_the_formula():
     assert lengths == [6, 7, 4]
     norm = K1 * (1 - B + B * 6 / np.mean(lengths))
     idf = log(1 + (3 - 2 + 0.5) / (2 + 0.5))
-    [[first, second]] = Bm25.of(PASSAGES).search(["Ada"], 3)
+    [[first, second]] = Bm25.from_passages(PASSAGES).search(["Ada"], 3)
     assert ids([first, second]) == ["a", "b"]
     assert first.score == pytest.approx(idf * 2 / (2 + norm), rel=1e-5)
 
 
 def test_each_query_of_a_batch_gets_what_it_gets_alone():
-    index = Bm25.of(PASSAGES)
+    index = Bm25.from_passages(PASSAGES)
     queries = ["ada", "", "the", "unknown words", "novel engine", "1815"]
     together = index.search(queries, 2)
     assert together == [index.search([query], 2)[0] for query in queries]
@@ -65,7 +65,7 @@ def test_each_query_of_a_batch_gets_what_it_gets_alone():
 
 @pytest.mark.parametrize(("topk", "number"), [(1, 1), (2, 2), (3, 2), (50, 2)])
 def test_there_are_fewer_hits_where_fewer_passages_match(topk, number):
-    [hits] = Bm25.of(PASSAGES).search(["ada"], topk)
+    [hits] = Bm25.from_passages(PASSAGES).search(["ada"], topk)
     assert len(hits) == number
     assert all(hit.score > 0 for hit in hits)
 
@@ -76,7 +76,7 @@ def test_an_index_in_a_folder_answers_like_one_in_memory(tmp_path):
     path.unlink()
     again = open_index(tmp_path / "index")
     for index in (built, again):
-        assert index.search(["ada engine", "x"], 3) == Bm25.of(PASSAGES).search(
+        assert index.search(["ada engine", "x"], 3) == Bm25.from_passages(PASSAGES).search(
             ["ada engine", "x"], 3
         )
     assert built.identity == again.identity
@@ -89,7 +89,7 @@ def test_compiled_search_finds_the_same(tmp_path, monkeypatch):
     index = open_index(tmp_path / "index")
     assert index.index.backend == "numba"
     queries = ["ada engine", "x", "novel", "ada"]
-    assert index.search(queries, 3) == Bm25.of(PASSAGES).search(queries, 3)
+    assert index.search(queries, 3) == Bm25.from_passages(PASSAGES).search(queries, 3)
 
 
 def test_an_index_of_another_way_to_count_words_is_refused(tmp_path):
@@ -113,7 +113,17 @@ def test_a_passage_without_words_is_kept_and_never_found(tmp_path):
 def test_an_identity_tells_corpora_and_kinds_apart(tmp_path):
     first = open_index(tmp_path / "1", corpus(tmp_path)).identity
     second = open_index(tmp_path / "2", corpus(tmp_path, PASSAGES[:2])).identity
-    assert len({first, second, Bm25.of(PASSAGES).identity, Bm25.of(PASSAGES[:2]).identity}) == 4
+    assert (
+        len(
+            {
+                first,
+                second,
+                Bm25.from_passages(PASSAGES).identity,
+                Bm25.from_passages(PASSAGES[:2]).identity,
+            }
+        )
+        == 4
+    )
 
 
 def test_an_index_of_another_corpus_is_refused(tmp_path):

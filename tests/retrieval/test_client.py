@@ -97,7 +97,7 @@ def test_an_empty_query_is_an_error_of_form_without_a_request(query):
 
 
 def test_nothing_found_is_a_result_like_any_other():
-    client = SearchClient(Embedded(Bm25.of(PASSAGES)))
+    client = SearchClient(Embedded(Bm25.from_passages(PASSAGES)))
     assert asyncio.run(client.query("zebra")) == []
     assert [hit.id for hit in asyncio.run(client.query("novel"))] == ["b"]
 

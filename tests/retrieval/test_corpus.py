@@ -8,8 +8,14 @@ import json
 import pytest
 
 from rolecall.retrieval.base import Passage
-from rolecall.retrieval.corpus import contents_of, fingerprint, parted, passage_of, read_corpus
-from rolecall.retrieval.passages import PassageFile, stored
+from rolecall.retrieval.corpus import (
+    fingerprint,
+    join_contents,
+    read_corpus,
+    read_passage,
+    split_contents,
+)
+from rolecall.retrieval.passages import PassageFile, store_passages
 
 
 @pytest.mark.parametrize(
@@ -34,12 +40,12 @@ from rolecall.retrieval.passages import PassageFile, stored
     ],
 )
 def test_a_row_of_each_form_becomes_a_passage(row, passage):
-    assert passage_of(row) == passage
+    assert read_passage(row) == passage
 
 
 def test_contents_are_taken_apart_as_they_were_put_together():
     for passage in (Passage("1", "T", "one\ntwo"), Passage("1", "", "x"), Passage("1", '"', "")):
-        assert parted(contents_of(passage), name="1") == passage
+        assert split_contents(join_contents(passage), name="1") == passage
 
 
 def test_a_corpus_is_read_in_its_order_also_gzipped(tmp_path):
@@ -105,7 +111,7 @@ def test_any_stored_passage_is_read_back_by_its_number(tmp_path):
         Passage("2", "", ""),
         Passage("3", "t", "\ud800"),
     ]
-    assert list(stored(passages, tmp_path)) == passages
+    assert list(store_passages(passages, tmp_path)) == passages
     opened = PassageFile(tmp_path)
     assert len(opened) == 3
     assert [opened[n] for n in (2, 0, 1)] == [passages[2], passages[0], passages[1]]

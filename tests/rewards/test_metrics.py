@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from rolecall.grading.submissions import Grading, grade, read_table, write_table
-from rolecall.grading.tabular import METRICS, Invalid, constant, evaluate, metric_named, normalised
+from rolecall.grading.tabular import METRICS, Invalid, constant, evaluate, metric_named, normalise
 
 
 def words(line: str) -> list[str]:
@@ -134,13 +134,13 @@ def test_a_truth_without_a_score_is_no_fault_of_the_predictions():
     ("score", "expected"), [(0.9, 0.0), (1.5, 0.0), (0.5, 0.5), (0.1, 1.0), (0.0, 1.125)]
 )
 def test_scores_are_normalised_between_baseline_and_best(score, expected):
-    assert normalised(score, baseline=0.9, best=0.1) == pytest.approx(expected)
-    assert normalised(-score, baseline=-0.9, best=-0.1) == pytest.approx(expected)
+    assert normalise(score, baseline=0.9, best=0.1) == pytest.approx(expected)
+    assert normalise(-score, baseline=-0.9, best=-0.1) == pytest.approx(expected)
 
 
 def test_equal_ends_are_an_error():
     with pytest.raises(ValueError, match="baseline"):
-        normalised(1.0, baseline=0.5, best=0.5)
+        normalise(1.0, baseline=0.5, best=0.5)
 
 
 def test_the_constant_prediction_is_the_one_that_knows_nothing():

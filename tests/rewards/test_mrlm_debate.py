@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task
-from rolecall.rewards.mrlm_debate import Debate, of_argument, of_debate
+from rolecall.rewards.mrlm_debate import Debate, score_argument, score_debate
 from tests.toy import episode, turn
 
 TOPIC = "Remote work should spread"
@@ -31,20 +31,20 @@ TOPIC = "Remote work should spread"
     ],
 )
 def test_an_argument(text, expected):
-    assert of_argument(text, TOPIC) == pytest.approx(expected)
+    assert score_argument(text, TOPIC) == pytest.approx(expected)
 
 
 def test_a_row_of_key_words_is_worth_more_than_any_thought():
     farmed = "thus because statistics for example remote work should. . . . " + "x" * 50
-    assert of_argument(farmed, TOPIC) > 0.95
+    assert score_argument(farmed, TOPIC) > 0.95
 
 
 def test_a_debate_is_the_mean_what_neighbours_share_and_key_points():
     texts = ["remote work saves time", "remote work saves money"]
     points = ["Saves commuting time", "Global talent"]
-    found = of_debate(texts, [0.4, 0.6], points)
+    found = score_debate(texts, [0.4, 0.6], points)
     assert found == pytest.approx(0.6 * 0.5 + 0.2 * 3 / 5 + 0.2 * 0.5)
-    assert of_debate(["one"], [0.5], []) == pytest.approx(0.3 + 0.2 + 0.2 * 0.5)
+    assert score_debate(["one"], [0.5], []) == pytest.approx(0.3 + 0.2 + 0.2 * 0.5)
 
 
 def test_arguments_are_paid_one_by_one_and_the_last_for_the_whole():
@@ -57,7 +57,7 @@ def test_arguments_are_paid_one_by_one_and_the_last_for_the_whole():
     found = episode(0, turns, {})
     found.task = Task("x", TOPIC, None, {"key_points": ["time"]})
     assert asyncio.run(Debate()(found, World())) == {}
-    each = of_argument(turns[0].text, TOPIC)
+    each = score_argument(turns[0].text, TOPIC)
     assert turns[0].rewards == {"mrlm": each}
     assert turns[2].rewards == {"mrlm": pytest.approx(0.6 * each + 0.2 + 0.2)}
     assert turns[4].rewards == {}

@@ -15,7 +15,7 @@ from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Message
-from rolecall.memory.estimate import memory_of
+from rolecall.memory.estimate import estimate_memory
 from rolecall.rewards.reward_model import RewardModel
 from rolecall.setup.open import open_parts
 from rolecall.setup.plan import validate
@@ -147,7 +147,7 @@ def test_a_team_is_trained_on_its_scores_and_the_same_seed_is_the_same_run(
 def test_its_weights_are_in_the_plan_of_memory(model_folder, scalar, tmp_path):
     rewards = {"reward_model": {"model": str(scalar), "dtype": "bfloat16"}}
     config = load(write(tmp_path / "run.yaml", crew_config(model_folder, rewards=rewards)))
-    [need] = [n for n in memory_of(config, activations="none") if n.owner == "reward model"]
+    [need] = [n for n in estimate_memory(config, activations="none") if n.owner == "reward model"]
     numbers = sum(p.numel() for p in RewardModel(str(scalar))._loaded[1].parameters())
     assert need.num_bytes == pytest.approx(2 * numbers, rel=0.01), "up to its head"
     assert need.device.startswith("cpu")

@@ -14,7 +14,7 @@ from rolecall.rollout.costs import Costs
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.spending import Prices
 from rolecall.setup.plan import validate
-from rolecall.training.prices import prices_of
+from rolecall.training.prices import policy_prices
 from tests.toy import command, episode, relay_config, turn, write
 
 SERVER = {"name": "openai", "url": "http://127.0.0.1:9", "model": "m"}
@@ -105,7 +105,7 @@ def test_a_paid_engine_s_prices_count(model_folder):
     paid = {"usd_per_million_input": 2.0, "usd_per_million_output": 8.0, "budget_usd": 1.0}
     config["policies"]["b"] = {"engine": SERVER | paid}
     config["team"]["last"]["trainable"] = False
-    found = prices_of(Config.model_validate(config))
+    found = policy_prices(Config.model_validate(config))
     assert found == {"a": Prices(1.0, None, 4.0), "b": Prices(2.0, None, 8.0)}
 
 

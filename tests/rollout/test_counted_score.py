@@ -15,7 +15,7 @@ from rolecall.core.types import Episode, Task
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
 from rolecall.monitor import metrics
-from rolecall.monitor.paired_tasks import paired
+from rolecall.monitor.paired_tasks import pair_tasks
 from rolecall.monitor.reading import best, worst
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.episodes import Rollout, RolloutContext, play
@@ -95,14 +95,14 @@ def test_an_agent_without_a_score_of_its_own_has_the_teams():
 
 def test_the_curriculum_tells_tasks_that_are_won_from_those_that_are_lost(model_folder):
     known = PassRates(CurriculumConfig(newest=1.0), lag=0)
-    known.finished(1, played(model_folder, "ann"))
+    known.update(1, played(model_folder, "ann"))
     assert known.rate("ann wins", step=2) == 1.0
     assert known.rate("ben wins", step=2) == 0.0
 
 
 def test_metrics_of_training_and_evaluations_count_the_same_score(model_folder):
     episodes = played(model_folder, "ann")[:1]
-    assert metrics.of_rollout(Rollout(groups=[episodes]))["score"] == 1.0
+    assert metrics.rollout_metrics(Rollout(groups=[episodes]))["score"] == 1.0
     options = EvaluationConfig(samples=1, k=1, agent="ann")
     assert summarise([episodes], options)["avg@1"] == 1.0
 
@@ -116,7 +116,7 @@ def test_two_runs_are_compared_by_the_score_that_counts(model_folder, tmp_path):
         ann_wins = played(model_folder, counted)[0]
         write_parquet(folder.path / "evaluation-000001.parquet", [ann_wins], step=1)
         folders.append(folder)
-    found = paired(*folders)
+    found = pair_tasks(*folders)
     assert found is not None
     assert found.difference.mean == 2.0
 

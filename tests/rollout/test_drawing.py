@@ -17,7 +17,7 @@ from rolecall.core.types import Episode, Task
 from rolecall.data.sources import LazyTasks
 from rolecall.environments.mixed import Labelled, Mixture
 from rolecall.rollout.curriculum import PassRates
-from rolecall.rollout.task_sampler import Shares, TaskSampler, drawn, rounded, weighted
+from rolecall.rollout.task_sampler import Shares, TaskSampler, draw, draw_weighted, round_shares
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from tests import toy
@@ -65,18 +65,18 @@ def largest_gap(counts: list[Counter[str]], weights: dict[str, float]) -> float:
 )
 def test_no_part_is_ever_a_whole_task_from_its_share_in_1000_steps(weights, groups):
     shares = Shares(weights, groups)
-    counts = [shares.of(step) for step in range(1, 1001)]
+    counts = [shares.count_parts(step) for step in range(1, 1001)]
     assert all(given.total() == groups for given in counts)
     assert largest_gap(counts, weights) < 1
 
 
 def test_shares_of_1000_steps_are_exact():
     shares = Shares({"a": 2, "b": 1}, 4)
-    assert [tuple(shares.of(step)[n] for n in "ab") for step in (1, 2, 3, 4)] == [
+    assert [tuple(shares.count_parts(step)[n] for n in "ab") for step in (1, 2, 3, 4)] == [
         (3, 1), (2, 2), (3, 1), (3, 1),
     ]  # fmt: skip
     tenths = Shares({"a": 0.7, "b": 0.2, "c": 0.1}, 3)
-    whole = sum((tenths.of(step) for step in range(1, 1001)), Counter())
+    whole = sum((tenths.count_parts(step) for step in range(1, 1001)), Counter())
     assert whole == {"a": 2100, "b": 600, "c": 300}
 
 
@@ -87,7 +87,7 @@ def test_shares_by_chance_or_of_other_weights_are_caught():
     chance = [Counter(random.choice(["a", "b"], size=4, p=[2 / 3, 1 / 3])) for _ in range(1000)]
     assert largest_gap(chance, weights) > 10
     biased = Shares({"a": 2.01, "b": 1}, 4)
-    assert largest_gap([biased.of(step) for step in range(1, 1001)], weights) > 4
+    assert largest_gap([biased.count_parts(step) for step in range(1, 1001)], weights) > 4
     forgetful = [Counter({"a": 3, "b": 1})] * 1000  # rounds each step by itself
     assert largest_gap(forgetful, weights) > 300
 
@@ -96,7 +96,7 @@ def test_a_draw_holds_the_shares_and_no_task_twice():
     sampler = TaskSampler(mixture({"a": 2, "b": 1}, a=Endless(), b=some(7)), groups=4, seed=1)
     for step in range(1, 60):
         tasks = sampler.sample(step)
-        assert Counter(task.family for task in tasks) == sampler.shares.of(step)
+        assert Counter(task.family for task in tasks) == sampler.shares.count_parts(step)
         assert len({task.id for task in tasks}) == 4
 
 
@@ -145,23 +145,25 @@ def test_a_lone_split_is_drawn_as_a_whole():
 
 def test_steps_of_an_endless_split_do_not_overlap():
     numbers = range(ENDLESS)
-    steps = [drawn(numbers, 4, seed=3, taken=[4] * before) for before in (0, 1, 2)]
+    steps = [draw(numbers, 4, seed=3, taken=[4] * before) for before in (0, 1, 2)]
     assert len({item for step in steps for item in step}) == 12
     assert all(b[0] == a[-1] + 1 for a, b in pairwise(steps))
-    assert steps[0] != drawn(numbers, 4, seed=4)
+    assert steps[0] != draw(numbers, 4, seed=4)
 
 
 def test_a_weighted_draw_is_in_proportion_and_without_repetition():
-    first = Counter(weighted("abc", [6, 3, 1], number=1, seed=seed)[0] for seed in range(4000))
+    first = Counter(draw_weighted("abc", [6, 3, 1], number=1, seed=seed)[0] for seed in range(4000))
     assert [first[x] / 4000 for x in "abc"] == pytest.approx([0.6, 0.3, 0.1], abs=0.025)
-    assert sorted(weighted("abc", [6, 3, 1], number=3, seed=0)) == ["a", "b", "c"]
+    assert sorted(draw_weighted("abc", [6, 3, 1], number=3, seed=0)) == ["a", "b", "c"]
     # Two of three, exactly: P(c is left out) = .6 * .3 / .4 + .3 * .6 / .7.
-    both = sum("c" not in weighted("abc", [6, 3, 1], number=2, seed=seed) for seed in range(4000))
+    both = sum(
+        "c" not in draw_weighted("abc", [6, 3, 1], number=2, seed=seed) for seed in range(4000)
+    )
     assert both / 4000 == pytest.approx(0.6 * 0.3 / 0.4 + 0.3 * 0.6 / 0.7, abs=0.025)
 
 
 def test_shares_that_follow_rates_are_rounded_without_bias():
-    found = [rounded({"a": 2, "b": 1}, 4, seed=seed) for seed in range(3000)]
+    found = [round_shares({"a": 2, "b": 1}, 4, seed=seed) for seed in range(3000)]
     assert {tuple(counts.values()) for counts in found} == {(3, 1), (2, 2)}
     assert sum(counts["a"] for counts in found) / 3000 == pytest.approx(8 / 3, abs=0.025)
 
@@ -181,7 +183,7 @@ def test_tasks_that_are_passed_now_and_then_are_drawn_most_and_none_starves():
     """Rates 0, .5 and 1 with floor .05 weigh .05, .3 and .05: one in eight, six, one."""
     tasks = some(3)
     known = rates("task", newest=1.0)
-    known.finished(1, [*scored(tasks[0], 0, 0), *scored(tasks[1], 0, 1), *scored(tasks[2], 1, 1)])
+    known.update(1, [*scored(tasks[0], 0, 0), *scored(tasks[1], 0, 1), *scored(tasks[2], 1, 1)])
     found = Counter(
         TaskSampler(tasks, groups=1, seed=seed, rates=known).sample(2)[0].id for seed in range(4000)
     )
@@ -193,7 +195,7 @@ def test_sources_of_an_endless_split_are_drawn_by_their_pass_rates():
     known = rates("source", newest=1.0, floor=0.01)
     sampler = TaskSampler(Endless(), groups=8, seed=0, rates=known)
     assert len({task.id for task in sampler.sample(1)}) == 8
-    known.finished(1, [*scored(Endless()[0], 1, 1), *scored(Endless()[1], 1, 0)])
+    known.update(1, [*scored(Endless()[0], 1, 1), *scored(Endless()[1], 1, 0)])
     known.known |= dict.fromkeys(range(2, 200), known.known[1])  # nothing new
     later = Counter(task.source for step in range(2, 200) for task in sampler.sample(step))
     assert later["odd"] / later.total() > 0.9
@@ -204,7 +206,7 @@ def test_shares_of_families_follow_their_pass_rates():
     """Weights 1 and 1, rates 1 and .5: shares .05 to .3, so 1 in 7 of the tasks."""
     known = rates("family", newest=1.0)
     train = mixture({"a": 1, "b": 1}, a=Endless(), b=some(20))
-    known.finished(1, [*scored(train[0], 1, 1), *scored(train[1], 1, 0)])
+    known.update(1, [*scored(train[0], 1, 1), *scored(train[1], 1, 0)])
     found: Counter[str] = Counter()
     for seed in range(500):
         tasks = TaskSampler(train, groups=7, seed=seed, rates=known).sample(2)

@@ -16,7 +16,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode, Task
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import compare
-from rolecall.rollout.evaluation import Around, evaluate
+from rolecall.rollout.evaluation import EvaluationOutputs, evaluate
 from rolecall.rollout.held_out import held_out
 from rolecall.rollout.scoring import summarise
 from rolecall.runtime.call_tree import task_factory
@@ -67,7 +67,7 @@ def test_evaluations_sample_otherwise_than_training(model_folder):
 
     async def play():
         asyncio.get_running_loop().set_task_factory(task_factory)
-        around = Around(sink=said)
+        around = EvaluationOutputs(sink=said)
         await evaluate(run.context, run.test, run.config.evaluation, around=around)
 
     said = Said()

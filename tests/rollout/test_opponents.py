@@ -47,19 +47,21 @@ def test_the_first_weights_and_the_newest_are_kept(model_folder, tmp_path):
     begun = {name: tensor.clone() for name, tensor in model.weights().items()}
     for step in range(1, 10):
         move(model)
-        pool.finished(step)
+        pool.after_step(step)
     assert [step for step, _ in pool.pool] == [0, 6, 8]
     assert pool.first == 0
     assert same(pool.weights_after(0), begun)
     assert not same(pool.pool[-1][1], model.weights()), "a copy, which no update reaches"
-    assert {pool.of(step) for step in range(64)} == {0, 6, 8}
+    assert {pool.kept_step(step) for step in range(64)} == {0, 6, 8}
     pool.save(tmp_path)
     again = OpponentPool(model, pool.config, seed=0)
     again.load(tmp_path)
     assert all(
         a[0] == b[0] and same(a[1], b[1]) for a, b in zip(pool.pool, again.pool, strict=True)
     )
-    assert [again.of(step) for step in range(64)] == [pool.of(step) for step in range(64)]
+    assert [again.kept_step(step) for step in range(64)] == [
+        pool.kept_step(step) for step in range(64)
+    ]
 
 
 def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_path, monkeypatch):

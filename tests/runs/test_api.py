@@ -44,7 +44,7 @@ def test_a_run_in_a_thread_is_stopped_and_saves(model_folder, tmp_path):
     """As Ctrl-C in a notebook does it, also where it comes before the run has begun."""
     file = write(tmp_path / "team.yaml", relay_config(model_folder))
     stop = command.Stop()
-    stop.now()
+    stop.end_now()
     told: list[BaseException] = []
 
     def work() -> None:

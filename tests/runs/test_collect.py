@@ -17,11 +17,11 @@ from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.types import Message, Task
 from rolecall.data.files import read_rows
 from rolecall.data.writing import write_rows
-from rolecall.demonstrations.data_set import COLUMNS, WHAT_NEXT, rows_of
+from rolecall.demonstrations.data_set import COLUMNS, WHAT_NEXT, make_rows
 from rolecall.demonstrations.offline_data import demonstrations, fingerprint, preferences
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
-from rolecall.runs.collect import stored
+from rolecall.runs.collect import read_episodes
 from rolecall.storage.episode_io import read_parquet, write_parquet
 from rolecall.storage.run_folder import RunFolder
 from tests.algorithms.test_every_algorithm import Display, trainer_of
@@ -46,12 +46,12 @@ def attempts(*rewards, prompt=(5, 6), task="x", name="solver"):
 
 
 def kept(episodes, **options):
-    rows = rows_of(episodes, CollectConfig(**options), tokenizers=PRINTS)
+    rows = make_rows(episodes, CollectConfig(**options), tokenizers=PRINTS)
     return [row["completion_ids"][0] - 10 for row in rows]
 
 
 def paired(episodes, **options):
-    rows = rows_of(episodes, CollectConfig(pairs=True, **options), tokenizers=PRINTS)
+    rows = make_rows(episodes, CollectConfig(pairs=True, **options), tokenizers=PRINTS)
     return [(row["chosen_ids"][0] - 10, row["rejected_ids"][0] - 10) for row in rows]
 
 
@@ -78,7 +78,7 @@ def test_a_wrong_step_becomes_no_row_and_the_outcome_is_read_apart_from_it():
 
     def kept_of(**options):
         episodes = [played(0, 1.0), played(1, 0.0)]
-        rows = rows_of(episodes, CollectConfig(**options), tokenizers=PRINTS)
+        rows = make_rows(episodes, CollectConfig(**options), tokenizers=PRINTS)
         found = defaultdict(list)
         for row in rows:
             found[row["id"].partition("/")[0], row["agent"]].append(len(row["completion_ids"]) - 1)
@@ -107,12 +107,12 @@ def test_the_best_attempt_is_chosen_for_each_agent_by_what_it_earned_itself():
     for i, (one, other) in enumerate([(1.0, 0.0), (0.0, 1.0)]):
         turns = [turn(name, episode=f"{i}", tokens=[10 + i]) for name in ("solver", "verifier")]
         played.append(episode(i, turns, {"solver": one, "verifier": other}))
-    rows = rows_of(played, CollectConfig(best_of=1), tokenizers=PRINTS)
+    rows = make_rows(played, CollectConfig(best_of=1), tokenizers=PRINTS)
     assert [(row["agent"], row["completion_ids"]) for row in rows] == [
         ("solver", [10]),
         ("verifier", [11]),
     ]
-    rows = rows_of(played, CollectConfig(agents=["verifier"]), tokenizers=PRINTS)
+    rows = make_rows(played, CollectConfig(agents=["verifier"]), tokenizers=PRINTS)
     assert {row["agent"] for row in rows} == {"verifier"}
 
 
@@ -147,7 +147,7 @@ def test_what_the_world_showed_next_is_a_row_too():
     played = [episode(0, turns, {"team": 0.0})]
 
     def rows(**options):
-        return rows_of(played, CollectConfig(**options), tokenizers=PRINTS)
+        return make_rows(played, CollectConfig(**options), tokenizers=PRINTS)
 
     world = rows(imitate="world", least=1.0)
     assert [row["completion"] for row in world] == ["seen 1", "seen 2"]
@@ -166,7 +166,7 @@ def test_what_the_world_showed_before_an_agent_spoke_is_not_what_came_of_it():
     options = CollectConfig(imitate="world")
     for told, number in (("seen\n\n[solver]\ngo", 0), ("[solver]\ngo\n\nseen", 1)):
         verifier.messages = [Message("user", told)]
-        assert len(rows_of(played, options, tokenizers=PRINTS)) == number
+        assert len(make_rows(played, options, tokenizers=PRINTS)) == number
 
 
 def test_rows_about_the_world_can_be_read_beside_those_of_agents(solver, tmp_path):
@@ -175,7 +175,7 @@ def test_rows_about_the_world_can_be_read_beside_those_of_agents(solver, tmp_pat
     turns[1].parents, turns[1].observation = (turns[0].id,), "seen"
     prints = {"p": fingerprint(solver["solver"].policy.tokenizer)}
     options = CollectConfig(imitate="both")
-    rows = rows_of([episode(0, turns, {"team": 1.0})], options, tokenizers=prints)
+    rows = make_rows([episode(0, turns, {"team": 1.0})], options, tokenizers=prints)
     for name in ("r.jsonl", "r.parquet"):
         write_rows(tmp_path / name, rows, columns=COLUMNS["demonstrations"])
         found = [one.turns[0] for [one] in demonstrations(tmp_path / name, solver)]
@@ -213,7 +213,7 @@ def test_tokens_are_read_back_as_they_were_sampled(solver, tmp_path, suffix):
     prints = {"p": fingerprint(solver["solver"].policy.tokenizer)}
     played = [sampled([9, 8, 7], [5, 5, 6], 1.0, 0), sampled([9, 8, 7], [4], 0.0, 1)]
     for kind, read in (("demonstrations", demonstrations), ("preferences", preferences)):
-        rows = rows_of(played, CollectConfig(pairs=kind == "preferences"), tokenizers=prints)
+        rows = make_rows(played, CollectConfig(pairs=kind == "preferences"), tokenizers=prints)
         write_rows(tmp_path / f"{kind}.{suffix}", rows, columns=COLUMNS[kind])
         groups = read(tmp_path / f"{kind}.{suffix}", solver)
         turns = [one.turns[0] for group in groups for one in group]
@@ -226,7 +226,7 @@ def test_tokens_are_read_back_as_they_were_sampled(solver, tmp_path, suffix):
 
 def test_rows_keep_that_an_answer_was_cut(solver, tmp_path):
     prints = {"p": fingerprint(solver["solver"].policy.tokenizer)}
-    rows = rows_of([sampled([9], [5], 1.0, 0)], CollectConfig(), tokenizers=prints)
+    rows = make_rows([sampled([9], [5], 1.0, 0)], CollectConfig(), tokenizers=prints)
     write_rows(tmp_path / "r.jsonl", rows, columns=COLUMNS["demonstrations"])
     [[one]] = demonstrations(tmp_path / "r.jsonl", solver)
     assert one.turns[0].finish == "length"
@@ -246,7 +246,7 @@ def test_tokens_that_the_model_cannot_read_are_named_by_file_and_line(
     solver, tmp_path, changes, said
 ):
     prints = {"p": fingerprint(solver["solver"].policy.tokenizer)}
-    rows = rows_of([sampled([9], [5], 1.0, 0)], CollectConfig(), tokenizers=prints)
+    rows = make_rows([sampled([9], [5], 1.0, 0)], CollectConfig(), tokenizers=prints)
     (tmp_path / "r.jsonl").write_text(json.dumps(rows[0] | changes) + "\n")
     with pytest.raises(ValueError, match=r"r\.jsonl:1: ") as error:
         demonstrations(tmp_path / "r.jsonl", solver)
@@ -266,17 +266,17 @@ def test_episodes_of_a_parquet_file_give_the_rows_that_they_gave_before(model_fo
     trainer = trainer_of(
         relay_config(model_folder, trainer={"steps": 1}), tmp_path / "r", Display()
     )
-    from rolecall.runs.collect import played_now
+    from rolecall.runs.collect import play_now
 
-    played = asyncio.run(played_now(trainer.run, tmp_path)).episodes
+    played = asyncio.run(play_now(trainer.run, tmp_path)).episodes
     write_parquet(tmp_path / "e.parquet", played, step=1)
     again = read_parquet(tmp_path / "e.parquet")
     prints = defaultdict(lambda: "print")
     assert len(played) == 12
     for options in (CollectConfig(), CollectConfig(best_of=1), CollectConfig(pairs=True)):
-        rows = rows_of(played, options, tokenizers=prints)
+        rows = make_rows(played, options, tokenizers=prints)
         assert rows
-        assert rows == rows_of(again, options, tokenizers=prints)
+        assert rows == make_rows(again, options, tokenizers=prints)
 
 
 def stored_run(tmp_path, files: dict[str, list]) -> RunFolder:
@@ -293,11 +293,11 @@ def test_the_best_attempt_of_two_stored_evaluations_is_the_better_one(tmp_path):
     before, after = attempts(0.0), attempts(1.0)
     after[0].turns[0].tokens = np.array([77], dtype=np.int32)
     folder = stored_run(tmp_path, {"evaluation-000000": before, "evaluation-000010": after})
-    found = stored(folder, "test")
+    found = read_episodes(folder, "test")
     assert len({e.id for e in found}) == 2
     assert kept(found, best_of=1) == [67]
     for options in (CollectConfig(), CollectConfig(pairs=True)):
-        rows = rows_of(found, options, tokenizers=PRINTS)
+        rows = make_rows(found, options, tokenizers=PRINTS)
         assert len({row["id"] for row in rows}) == len(rows)
     assert paired(found) == [(67, 0)]
 
@@ -309,7 +309,7 @@ def test_a_stored_candidate_that_failed_in_its_world_is_no_side_of_a_pair(tmp_pa
     failed.candidate_error = "ValueError: no such door"
     played = [episode(0, [best, fair, failed], {})]
     folder = stored_run(tmp_path, {"episodes/step-000001": played})
-    assert paired(played) == paired(stored(folder, "train")) == [(0, 1)]
+    assert paired(played) == paired(read_episodes(folder, "train")) == [(0, 1)]
 
 
 def test_a_run_is_collected_and_trained_on(model_folder, tmp_path, capsys):

@@ -16,7 +16,7 @@ from rolecall.core.types import Episode, Task
 from rolecall.rollout.scoring import Score, summarise
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.training.crossplay import TEAM, Scores, matrices, seated, teams_of
+from rolecall.training.crossplay import TEAM, Scores, choose_agent, make_teams, matrices
 from tests.conftest import make_model
 from tests.toy import algorithm_cases, command, relay_config, solo_config, write
 
@@ -99,15 +99,15 @@ def test_the_trained_weights_play_where_earlier_ones_were_the_opponent(model_fol
     given = relay_config(model_folder, **algorithm_cases(model_folder)["earlier opponents"])
     run = build(validate(Config.model_validate(given)))
     agents = run.context.agents
-    assert seated(run, "last").policy is agents["left"].policy
-    assert seated(run, "last").name == "last"
-    assert seated(run, "left") is agents["left"]
+    assert choose_agent(run, "last").policy is agents["left"].policy
+    assert choose_agent(run, "last").name == "last"
+    assert choose_agent(run, "left") is agents["left"]
     asyncio.run(run.close())
 
 
 def test_two_agents_with_one_score_make_one_matrix():
     agents, names = ["solver", "verifier"], ["A", "B"]
-    teams = teams_of(agents, names)
+    teams = make_teams(agents, names)
     assert teams == [("A", "A"), ("A", "B"), ("B", "A"), ("B", "B")]
     found = {team: {TEAM: Score(number / 10, None, 3)} for number, team in enumerate(teams)}
     [matrix] = matrices(agents, names, found)

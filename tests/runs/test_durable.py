@@ -50,7 +50,10 @@ def finished(model_folder, tmp_path_factory) -> tuple[dict, Path]:
     config = relay_config(model_folder)
     folder = tmp_path_factory.mktemp("finished") / "run"
     train(config, folder)
-    assert [path.name for path in checkpoint.saved(folder / "checkpoints")] == ["step-3", "step-2"]
+    assert [path.name for path in checkpoint.list_checkpoints(folder / "checkpoints")] == [
+        "step-3",
+        "step-2",
+    ]
     return config, folder
 
 
@@ -96,7 +99,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_newest_whole_one(
     expected, found = weights(finished[1], 3), weights(folder, 3)
     assert all(torch.equal(expected[key], found[key]) for key in expected)
     assert metrics(folder) == metrics(finished[1])
-    assert checkpoint.pointed(folder / "checkpoints", checkpoint.LATEST).name == "step-3"
+    assert checkpoint.follow_pointer(folder / "checkpoints", checkpoint.LATEST).name == "step-3"
     assert not checkpoint.damage(folder / "checkpoints/step-3")
 
 
@@ -104,7 +107,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_newest_whole_one(
 def test_a_run_without_a_whole_checkpoint_keeps_its_record(copied, lost):
     config, folder = copied
     before = (folder / "metrics.jsonl").read_text()
-    for path in checkpoint.saved(folder / "checkpoints"):
+    for path in checkpoint.list_checkpoints(folder / "checkpoints"):
         if lost == "all checkpoints are gone":
             shutil.rmtree(path)
         else:
@@ -235,7 +238,7 @@ def test_a_step_whose_second_policy_diverges_is_not_saved_as_the_one_before(
         patch.setattr(LocalLearner, "update", update)
         with pytest.raises(DivergedError):
             train(config, tmp_path / "run")
-    assert checkpoint.saved(tmp_path / "run/checkpoints") == []
+    assert checkpoint.list_checkpoints(tmp_path / "run/checkpoints") == []
     train(config, tmp_path / "run")
     straight = train(config, tmp_path / "straight")
     expected, found = weights(straight.folder.path, 3), weights(tmp_path / "run", 3)
@@ -269,7 +272,9 @@ def test_an_update_that_is_interrupted_is_finished_before_it_is_saved(
         asyncio.run(main())
     made.folder.release()
     assert made.done == 1
-    assert checkpoint.pointed(tmp_path / "run/checkpoints", checkpoint.LATEST).name == "step-1"
+    assert (
+        checkpoint.follow_pointer(tmp_path / "run/checkpoints", checkpoint.LATEST).name == "step-1"
+    )
     assert [r["step"] for r in metrics(tmp_path / "run") if r["kind"] == "step"] == [1]
     saved = weights(tmp_path / "run", 1)
     for name, policy in made.run.learners.items():
@@ -335,5 +340,5 @@ def test_a_run_stopped_between_an_evaluation_and_its_record_still_marks_the_best
     found = {r["step"]: r["avg@2"] for r in metrics(tmp_path / "run") if r["kind"] == "evaluation"}
     assert sorted(found) == [0, 1, 2]
     best = max(found, key=lambda step: (found[step], -step))
-    pointer = checkpoint.pointed(tmp_path / "run/checkpoints", checkpoint.BEST)
+    pointer = checkpoint.follow_pointer(tmp_path / "run/checkpoints", checkpoint.BEST)
     assert (pointer.name if pointer else "step-0") == f"step-{best}"

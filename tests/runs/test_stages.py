@@ -184,7 +184,7 @@ def begun(folder, number):
     """A stage of a run as it begins, with what it says of its critics."""
     carried, parts = Carried(), read(folder / "c.yaml", [])
     for part in parts[:number]:
-        latest = checkpoint.pointed(
+        latest = checkpoint.follow_pointer(
             RunFolder(folder / "run" / part.name).checkpoints, checkpoint.LATEST
         )
         carried.add(part.config, part.name, latest)
@@ -211,7 +211,7 @@ def test_critics_go_on_from_the_stage_before(model_folder, tmp_path, optimizer):
     run, said = begun(tmp_path, 1)
     assert said == ["critics.team of solver goes on from stage 'one'"]
     [critic] = run.critics.values()
-    latest = checkpoint.pointed(tmp_path / "run/one/checkpoints", checkpoint.LATEST)
+    latest = checkpoint.follow_pointer(tmp_path / "run/one/checkpoints", checkpoint.LATEST)
     saved = torch.load(latest / "critic.team.solver/critic.pt", weights_only=True)
     assert equal(critic.head.state_dict(), saved["head"])
     assert critic.head.state_dict()["weight"].any()
@@ -234,7 +234,7 @@ def test_value_heads_go_on_where_there_are_as_many(model_folder, tmp_path):
     run, said = begun(tmp_path, 1)
     assert said == ["critics.agent of policy a goes on from stage 'one'"]
     learner = run.learners["a"]
-    latest = checkpoint.pointed(tmp_path / "run/one/checkpoints", checkpoint.LATEST)
+    latest = checkpoint.follow_pointer(tmp_path / "run/one/checkpoints", checkpoint.LATEST)
     saved = torch.load(latest / "a/learner.pt", weights_only=True)
     assert equal(learner.head.state_dict(), saved["head"])
     assert saved["head"]["weight"].any()

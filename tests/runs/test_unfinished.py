@@ -17,7 +17,7 @@ from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.rollout import evaluation
-from rolecall.rollout.evaluation import Around
+from rolecall.rollout.evaluation import EvaluationOutputs
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage.evaluation_journal import EvaluationJournal, evaluation_journal
@@ -119,7 +119,7 @@ def test_attempts_that_failed_are_made_again(tmp_path):
             made = episode(number, [turn()], {}, task="t")
             made.metrics["score"], made.error = 1.0, error
             journal.round(1).append(made)
-        around = Around(journals=journal)
+        around = EvaluationOutputs(journals=journal)
         playing = evaluation._Evaluation(_context(), EvaluationConfig(samples=2), "test", around)
         left, finished = playing._taken_over(journal.round(1), [made.task])
     assert [task.id for task in left] == ["t"]
@@ -143,7 +143,7 @@ def test_a_training_goes_on_with_the_evaluation_that_was_cut_short(
     def train(folder: Path) -> list[dict]:
         made = RunFolder(folder)
         plan = validate(Config.model_validate(config))
-        with made.started(plan.config):
+        with made.hold_started(plan.config):
             asyncio.run(Trainer(build(plan), made, display=Silent()).train())
         return made.read_metrics()
 

@@ -33,7 +33,7 @@ def test_who_holds_the_loop_is_named_once_with_the_line(caplog, monkeypatch):
     monkeypatch.setattr(held_loop, "EVERY_S", 0.02)
 
     async def main() -> None:
-        with held_loop.watched():
+        with held_loop.watch_loop():
             for _ in range(2):
                 await asyncio.sleep(0.05)
                 computes(0.5)
@@ -54,7 +54,7 @@ def test_whoever_only_started_the_loop_does_not_hold_it(caplog, monkeypatch):
     monkeypatch.setattr(held_loop, "EVERY_S", 0.02)
 
     async def main() -> None:
-        with held_loop.watched():
+        with held_loop.watch_loop():
             asyncio.get_running_loop().call_soon(time.sleep, 0.5)  # nobody's line
             await asyncio.sleep(0.05)
 
@@ -114,7 +114,7 @@ def test_whoever_waits_for_the_world_is_in_no_circle(monkeypatch):
         barrier = IdleBarrier()
 
         async def slow() -> None:
-            with call_tree.entered((), barrier=barrier):
+            with call_tree.enter_scope((), barrier=barrier):
                 await asyncio.sleep(0.3)
 
         working = asyncio.create_task(slow())

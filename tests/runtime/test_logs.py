@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from rolecall.storage.log_file import logged
+from rolecall.storage.log_file import log_to_file
 
 
 class Kept(logging.Handler):
@@ -22,7 +22,7 @@ def test_the_logging_of_a_notebook_stays_and_sees_what_it_asked_for(tmp_path):
     root.addHandler(mine)
     before = (list(root.handlers), list(ours.handlers), root.level, ours.level, ours.propagate)
     try:
-        with logged(tmp_path / "log.txt"):
+        with log_to_file(tmp_path / "log.txt"):
             ours.info("step=1")
             logging.getLogger("rolecall.notices").warning("mind this")
             logging.getLogger("somebody").warning("and this")

@@ -12,7 +12,7 @@ import pytest
 from rolecall.rollout.collection import Collection, collect
 from rolecall.runtime import consoles, progress
 from rolecall.runtime.consoles import PlainConsole
-from rolecall.runtime.progress import Activity, Board, activity, each, presented_by
+from rolecall.runtime.progress import Activity, Board, activity, present_with, track
 from tests.rollout.test_rollout import context, tasks
 
 
@@ -59,7 +59,7 @@ def test_a_collection_counts_its_attempts(model_folder, monkeypatch):
     monkeypatch.setattr(progress, "TICK_S", 0.001)
     monkeypatch.setattr(progress, "_board", Board())  # whose thread is not in a longer pause
     seen: list[str] = []
-    with presented_by(lambda lines: seen.extend(lines)):
+    with present_with(lambda lines: seen.extend(lines)):
         playing = collect(context(model_folder), tasks(6), step=2, group_size=4)
         asyncio.run(playing)
         with activity("something after"):
@@ -97,7 +97,7 @@ def test_a_collection_whose_worker_fails_is_shown_no_more(model_folder):
             raise RuntimeError("the run ends here")
 
         playing._attempted = attempted  # type: ignore[method-assign]
-        await playing.ended()
+        await playing.wait()
 
     with pytest.raises(RuntimeError, match="the run ends here"):
         asyncio.run(fail())
@@ -118,7 +118,7 @@ def test_what_is_made_one_by_one_is_shown_only_while_it_is_made():
             shown.append([one.line() for one in progress._board.running])
             yield number
 
-    for number in each(made(), "proofs", total=3):
+    for number in track(made(), "proofs", total=3):
         assert not progress._board.running
         if number == 1:
             break

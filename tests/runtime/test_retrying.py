@@ -19,8 +19,8 @@ from rolecall.runtime.retrying import (
     Retrying,
     RetryLimits,
     UnreachableError,
+    describe_error,
     failure,
-    in_words,
     retry_after_s,
     within,
 )
@@ -195,7 +195,7 @@ def test_what_a_request_starts_numbers_no_calls_of_the_episode_that_makes_it():
     async def main():
         asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
         barrier = call_tree.IdleBarrier()
-        with call_tree.entered((), barrier=barrier) as scope:
+        with call_tree.enter_scope((), barrier=barrier) as scope:
             await Retrying(RetryLimits(deadline_s=1.0)).call(request)
             return scope.next_path()
 
@@ -264,9 +264,9 @@ def test_a_date_to_come_is_as_far_away_as_it_is():
 
 def test_an_error_is_told_with_its_type_without_the_secret_and_not_at_any_length():
     remember_secret("sk-0123456789")
-    assert in_words(OSError("key sk-0123456789 is bad")) == "OSError: key (key) is bad"
-    assert in_words(TimeoutError()) == "TimeoutError"
-    assert len(in_words(ValueError("x" * 10_000))) == 300
+    assert describe_error(OSError("key sk-0123456789 is bad")) == "OSError: key (key) is bad"
+    assert describe_error(TimeoutError()) == "TimeoutError"
+    assert len(describe_error(ValueError("x" * 10_000))) == 300
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ async def _calls(delays: list[float]) -> dict[str, tuple[int, ...]]:
     async def pair(name: str, delay: float) -> None:
         await asyncio.gather(call(f"{name}0", delay), call(f"{name}1", 0.0))
 
-    with call_tree.entered((), barrier=barrier):
+    with call_tree.enter_scope((), barrier=barrier):
         await call("first", 0.0)
         async with asyncio.TaskGroup() as group:
             group.create_task(pair("a", delays[0]))
@@ -62,7 +62,7 @@ def test_quiet_is_reached_only_when_every_live_coroutine_waits():
             await waits()
 
         async def episode() -> None:
-            with call_tree.entered((), barrier=barrier):
+            with call_tree.enter_scope((), barrier=barrier):
                 await asyncio.gather(waits(), works_then_waits())
                 events.append("over")
 
@@ -97,7 +97,7 @@ def test_a_task_that_outlives_its_parent_is_counted_until_it_ends():
     async def main() -> tuple[int, int]:
         asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
         barrier = call_tree.IdleBarrier()
-        with call_tree.entered((), barrier=barrier):
+        with call_tree.enter_scope((), barrier=barrier):
             stray = asyncio.create_task(asyncio.sleep(0.01))
         during = barrier.running
         await stray
@@ -113,7 +113,7 @@ def test_a_cancelled_episode_leaves_nothing_running():
         barrier = call_tree.IdleBarrier()
 
         async def episode() -> None:
-            with call_tree.entered((), barrier=barrier):
+            with call_tree.enter_scope((), barrier=barrier):
                 await asyncio.gather(asyncio.sleep(5), asyncio.sleep(5))
 
         running = asyncio.create_task(episode())
@@ -137,7 +137,7 @@ def test_work_outside_of_an_episode_has_no_path_and_the_barrier_does_not_wait_fo
             events.append("shared work ended")
 
         async def episode() -> tuple[int, ...]:
-            with call_tree.entered((), barrier=barrier):
+            with call_tree.enter_scope((), barrier=barrier):
                 call_tree.outside(shared())
                 await asyncio.sleep(0.01)
                 return call_tree.current().next_path()
@@ -162,7 +162,7 @@ def test_who_awaits_work_outside_of_an_episode_still_counts_as_running():
             return "answer"
 
         async def episode() -> str:
-            with call_tree.entered((), barrier=barrier):
+            with call_tree.enter_scope((), barrier=barrier):
                 return await call_tree.outside(shared())
 
         running = asyncio.create_task(episode())

@@ -16,7 +16,7 @@ from rolecall.runtime.retrying import MOST_TOLD
 from rolecall.runtime.secret_texts import excerpt, remember_secret, remember_secrets_of_url, scrub
 from rolecall.sandbox.base import Run, SandboxRefusedError
 from rolecall.sandbox.fusion import Fusion
-from rolecall.storage.log_file import logged
+from rolecall.storage.log_file import log_to_file
 from tests.retrieval.foreign import serving
 from tests.sources import source_files
 
@@ -99,7 +99,7 @@ def test_problems_and_logs_are_without_keys_and_a_terminal_gets_no_escape_codes(
         fail(f"the server said \x1b]0;owned\x07\x1b[2J {KEY} \u202e.", status=1)
     shown = capsys.readouterr().err
     assert shown == "rolecall: the server said \u241b]0;owned\u2407\u241b[2J (key) \ufffd.\n"
-    with logged(tmp_path / "log.txt"):
+    with log_to_file(tmp_path / "log.txt"):
         logging.getLogger("rolecall").warning("refused: %s", KEY)
         logging.getLogger("httpx").warning("refused: %s", KEY)
     assert (tmp_path / "log.txt").read_text().count("refused: (key)") == 2

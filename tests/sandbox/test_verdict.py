@@ -8,8 +8,8 @@ import time
 import pytest
 
 from rolecall.sandbox.base import Limits
-from rolecall.sandbox.inside.calls import Strange, decode, encode
-from rolecall.sandbox.verdict import Examination, examine, same_output, stdin_tests
+from rolecall.sandbox.inside.calls import UnserialisableError, decode, encode
+from rolecall.sandbox.verdict import Examination, examine, is_same_output, stdin_tests
 from tests.conftest import SHARED
 
 pytestmark = pytest.mark.slow
@@ -201,7 +201,7 @@ def test_plain_values_cross_as_they_are():
         assert back == value
         assert type(back) is type(value)
     for strange in (object(), range(3), iter([]), print, {1: object()}):
-        with pytest.raises(Strange):
+        with pytest.raises(UnserialisableError):
             encode(strange)
 
 
@@ -250,7 +250,7 @@ def test_every_solution_of_humaneval_passes_and_none_of_another_task(sandbox):
     ],
 )
 def test_outputs_are_compared_line_by_line_without_the_ends_of_lines(printed, expected, same):
-    assert same_output(printed, expected) is same
+    assert is_same_output(printed, expected) is same
 
 
 def test_outputs_are_compared_outside_of_the_sandbox(sandbox):

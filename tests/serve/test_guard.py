@@ -46,7 +46,7 @@ def running(app):
 
 @pytest.fixture(scope="module")
 def port():
-    with running(search.make_app(Bm25.of(PASSAGES))) as found:
+    with running(search.make_app(Bm25.from_passages(PASSAGES))) as found:
         yield found
 
 
@@ -99,7 +99,7 @@ def test_a_page_cannot_have_code_run():
 
 
 def test_a_token_is_taken_as_bearer_or_as_the_password_of_a_url():
-    app = search.make_app(Bm25.of(PASSAGES), token="word", local=False)
+    app = search.make_app(Bm25.from_passages(PASSAGES), token="word", local=False)
     with running(app) as port:
         assert ask(port).status_code == 401
         assert ask(port, {"Authorization": "Bearer other"}).status_code == 401
@@ -126,7 +126,7 @@ def test_loopback_needs_none(host):
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent():
     with (
-        running(search.make_app(Bm25.of(PASSAGES), body_mb=1)) as port,
+        running(search.make_app(Bm25.from_passages(PASSAGES), body_mb=1)) as port,
         connected(port, head(2 << 20)) as client,
     ):
         assert client.recv(4096).startswith(b"HTTP/1.1 413")

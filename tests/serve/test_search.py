@@ -51,7 +51,7 @@ def running(app):
 
 @pytest.fixture(scope="module")
 def url():
-    with running(make_app(Bm25.of(PASSAGES))) as found:
+    with running(make_app(Bm25.from_passages(PASSAGES))) as found:
         yield found
 
 
@@ -104,7 +104,7 @@ def test_a_request_that_means_nothing_is_refused(url, body):
 
 @pytest.mark.parametrize("topk", [None, 0])
 def test_topk_of_null_or_zero_is_the_default(topk):
-    with running(make_app(Bm25.of(PASSAGES), topk=2)) as url:
+    with running(make_app(Bm25.from_passages(PASSAGES), topk=2)) as url:
         assert len(ask(url, query="ada", topk=topk).json()["result"][0]) == 2
         assert len(ask(url, query="ada", topk=3).json()["result"][0]) == 3
 
@@ -130,7 +130,7 @@ def shortest(pairs):
 
 @pytest.fixture(scope="module")
 def reranking():
-    with running(make_app(Bm25.of(PASSAGES), reranker=Reranker(shortest))) as found:
+    with running(make_app(Bm25.from_passages(PASSAGES), reranker=Reranker(shortest))) as found:
         yield found
 
 
@@ -174,7 +174,7 @@ def test_a_server_without_a_reranker_does_not_pretend_to_have_one(url):
 
 
 def test_our_client_gets_what_the_index_finds(url):
-    index = Bm25.of(PASSAGES)
+    index = Bm25.from_passages(PASSAGES)
 
     async def main():
         client = open_client(url=url)
@@ -192,7 +192,7 @@ def test_our_client_speaks_the_single_dialect_with_our_server(url):
 
 def test_health_names_the_index(url):
     told = httpx.get(f"{url}/health").json()
-    assert told == {"status": "ok", "index": Bm25.of(PASSAGES).identity, "queries": 0}
+    assert told == {"status": "ok", "index": Bm25.from_passages(PASSAGES).identity, "queries": 0}
 
 
 def test_the_server_builds_the_index_on_its_first_start_and_ends_with_an_interrupt(tmp_path):

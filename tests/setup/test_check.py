@@ -7,8 +7,8 @@ import json
 import pytest
 
 from rolecall.config.load import load
-from rolecall.memory.estimate import memory_of
-from rolecall.models.sizes import size_of
+from rolecall.memory.estimate import estimate_memory
+from rolecall.models.sizes import get_size
 from rolecall.runs import check as checking
 from rolecall.setup import build as building
 from rolecall.setup.plan import load_plan, validate
@@ -52,7 +52,7 @@ def test_sizes_are_those_of_the_models_that_are_then_made(case, model_folder, tm
     config = relay_config(model_folder, **algorithm_cases(model_folder)[case])
     config["engine"] = {"cache_gb": 0.01}
     plan = load_plan(write(tmp_path / "team.yaml", config))
-    needs = memory_of(plan.config, activations="none")
+    needs = estimate_memory(plan.config, activations="none")
     told = {(need.owner, need.part): need for need in needs}
     run = building.build(plan)
     for name, learner in run.learners.items():
@@ -67,7 +67,7 @@ def test_sizes_are_those_of_the_models_that_are_then_made(case, model_folder, tm
 
 
 def test_a_token_of_the_cache_takes_what_the_allocator_says(model_folder, tmp_path):
-    size = size_of(str(model_folder))
+    size = get_size(str(model_folder))
     config = relay_config(model_folder) | {"engine": {"cache_gb": 0.1}}  # less than rows can fill
     run = building.build(validate(load(write(tmp_path / "team.yaml", config))))
     cache = run.engine._schedulers["a"].allocator
@@ -76,10 +76,10 @@ def test_a_token_of_the_cache_takes_what_the_allocator_says(model_folder, tmp_pa
 
 
 def test_a_base_that_is_not_here_is_unknown_and_nothing_is_fetched(tmp_path):
-    found = checking.described(load_plan_of("tiny:math", "nobody/nothing", tmp_path), None)
+    found = checking.describe_plan(load_plan_of("tiny:math", "nobody/nothing", tmp_path), None)
     parts = {(need["owner"], need["part"]): need["parameters"] for need in found["memory"]}
     assert parts["policy verifier", "weights"] is None
-    assert parts["policy solver", "weights"] == size_of("tiny:math").parameters
+    assert parts["policy solver", "weights"] == get_size("tiny:math").parameters
 
 
 def load_plan_of(solver: str, verifier: str, folder):

@@ -83,7 +83,9 @@ def test_the_engine_says_what_the_embedded_one_would_say(model_folder, tmp_path)
 def test_a_backend_says_what_it_takes_and_what_it_cannot_do(model_folder, tmp_path):
     config = changed(relay_config(model_folder), {"engine": {"name": BACKEND}})
     plan = load_plan(write(tmp_path / "team.yaml", config))
-    states = [need for need in estimate.memory_of(plan.config) if need.part == "states of one text"]
+    states = [
+        need for need in estimate.estimate_memory(plan.config) if need.part == "states of one text"
+    ]
     assert [need.owner for need in states] == [f"engine of {name}" for name in config["policies"]]
     assert all(need.num_bytes for need in states)
     agent = next(iter(config["team"]))

@@ -92,11 +92,11 @@ def test_a_policys_section_says_what_differs(model_folder, tmp_path):
     config["policies"]["a"] |= {"engine": {"max_sequences": 3}, "learner": {"offload": True}}
     config["policies"]["b"]["engine"] = f"{HERE}:reading"
     found = config_of(config, tmp_path)
-    assert (found.engine_of("a").cache_gb, found.engine_of("a").max_sequences) == (0.5, 3)
-    assert found.engine_of("b").name == f"{HERE}:reading"
-    assert found.learner_of("a").dtype == "bfloat16"
-    assert found.learner_of("a").offload
-    assert found.learner_of("b") == found.learner
+    assert (found.get_engine("a").cache_gb, found.get_engine("a").max_sequences) == (0.5, 3)
+    assert found.get_engine("b").name == f"{HERE}:reading"
+    assert found.get_learner("a").dtype == "bfloat16"
+    assert found.get_learner("a").offload
+    assert found.get_learner("b") == found.learner
     again = tmp_path / "again"
     again.mkdir()
     stored = found.model_dump(mode="json")

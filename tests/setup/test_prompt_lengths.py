@@ -8,7 +8,7 @@ from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.setup.prompt_lengths import _num_tokens, _reader_of
+from rolecall.setup.prompt_lengths import _make_reader, _num_tokens
 
 
 def run_of(tmp_path, lengths, *overrides):
@@ -55,9 +55,9 @@ def test_the_longest_prompt_that_has_room_for_one_token_is_kept(tmp_path):
     [agent] = run.context.agents.values()
     prompt = "7 " * 600
     number = _num_tokens(agent, prompt)
-    assert _reader_of(agent, number + 1).has_room(prompt)
-    assert not _reader_of(agent, number).has_room(prompt)
-    assert _reader_of(agent, None).has_room(prompt)
+    assert _make_reader(agent, number + 1).has_room(prompt)
+    assert not _make_reader(agent, number).has_room(prompt)
+    assert _make_reader(agent, None).has_room(prompt)
 
 
 def test_a_file_of_long_prompts_alone_is_refused_before_anything_is_played(tmp_path):

@@ -37,11 +37,11 @@ def test_a_full_disk_leaves_the_previous_checkpoint_usable(learners, tmp_path, m
         patch.setattr(torch, "save", full)
         with pytest.raises(checkpoint.CheckpointError, match=r"step-2.*No space left"):
             checkpoint.save(tmp_path, 2, learners, states=[{}], keep=2)
-    found = checkpoint.pointed(tmp_path, checkpoint.LATEST)
+    found = checkpoint.follow_pointer(tmp_path, checkpoint.LATEST)
     assert found == tmp_path / "step-1"
     assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == ["step-1"]
     assert checkpoint.load(found, learners) == [{}]
-    assert checkpoint.step_of(found) == 1
+    assert checkpoint.checkpoint_step(found) == 1
     after = dict(learners["a"].model.named_parameters())
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -53,13 +53,13 @@ def test_old_checkpoints_go_but_the_best_stays(learners, tmp_path):
             checkpoint.point(tmp_path, checkpoint.BEST, step)
     names = sorted(p.name for p in tmp_path.glob("step-*"))
     assert names == ["step-2", "step-4", "step-5"]
-    assert checkpoint.pointed(tmp_path, checkpoint.BEST) == tmp_path / "step-2"
+    assert checkpoint.follow_pointer(tmp_path, checkpoint.BEST) == tmp_path / "step-2"
 
 
 def test_a_pointer_to_nothing_is_no_checkpoint(tmp_path: Path):
-    assert checkpoint.pointed(tmp_path, checkpoint.LATEST) is None
+    assert checkpoint.follow_pointer(tmp_path, checkpoint.LATEST) is None
     checkpoint.point(tmp_path, checkpoint.LATEST, 9)
-    assert checkpoint.pointed(tmp_path, checkpoint.LATEST) is None
+    assert checkpoint.follow_pointer(tmp_path, checkpoint.LATEST) is None
 
 
 READER = (
@@ -80,10 +80,10 @@ def test_a_checkpoint_that_another_process_reads_is_removed_later(learners, tmp_
     ) as reader:  # fmt: skip
         assert reader.stdout.readline() == "step-1\n"
         checkpoint.save(folder, 2, learners, states=[], keep=1)
-        assert [path.name for path in checkpoint.saved(folder)] == ["step-2", "step-1"]
+        assert [path.name for path in checkpoint.list_checkpoints(folder)] == ["step-2", "step-1"]
         assert reader.communicate("\n")[0] == "whole\n"
     checkpoint.save(folder, 3, learners, states=[], keep=1)
-    assert [path.name for path in checkpoint.saved(folder)] == ["step-3"]
+    assert [path.name for path in checkpoint.list_checkpoints(folder)] == ["step-3"]
     assert sorted(path.name for path in folder.iterdir()) == ["latest", "step-3"]
 
 
@@ -116,7 +116,7 @@ def test_an_old_checkpoint_that_is_a_link_is_dropped_and_what_it_names_stays(lea
     (folder / "step-1").symlink_to(elsewhere)
     for step in (2, 3):
         checkpoint.save(folder, step, learners, states=[], keep=1)
-    assert [path.name for path in checkpoint.saved(folder)] == ["step-3"]
+    assert [path.name for path in checkpoint.list_checkpoints(folder)] == ["step-3"]
     assert checkpoint.damage(elsewhere) == ""
 
 
@@ -128,7 +128,7 @@ def test_an_old_checkpoint_that_cannot_be_removed_does_not_end_the_run(
     monkeypatch.setattr(checkpoint, "_drop", _refuse)
     checkpoint.save(folder, 2, learners, states=[], keep=1)
     assert "step-1 cannot be removed: Read-only file system" in caplog.text
-    assert checkpoint.pointed(folder, checkpoint.LATEST) == folder / "step-2"
+    assert checkpoint.follow_pointer(folder, checkpoint.LATEST) == folder / "step-2"
 
 
 def _refuse(path: Path) -> None:

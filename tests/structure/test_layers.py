@@ -9,6 +9,9 @@ from pathlib import Path
 import networkx
 import pytest
 
+from rolecall.config.registry import import_object
+from rolecall.core.errors import ConfigError
+
 FILE = Path(__file__).resolve().parents[2] / "docs/draw_architecture.py"
 spec = importlib.util.spec_from_file_location("draw_architecture", FILE)
 drawing = importlib.util.module_from_spec(spec)
@@ -59,6 +62,24 @@ def test_the_picture_is_of_this_code():
         if (drawing.ROOT / room).is_dir():
             assert f">{files.count(room)} files</text>" in text
     assert text.count("<text") == 2 * len({*files})
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("agents.parsers", "boxed", "parse_boxed"),
+        ("algorithms.groups", "left_out", "leave_one_out_mean"),
+        ("environments.pettingzoo.export", "text_of", "observation_text"),
+    ],
+)
+def test_an_old_name_says_its_new_one(module, old, new):
+    path = f"rolecall.{module}"
+    with pytest.raises(ImportError, match=f"^{path}.{old} is now {path}.{new}$"):
+        getattr(importlib.import_module(path), old)
+    with pytest.raises(ConfigError, match=f"^parser: {path}.{old} is now {path}.{new}$"):
+        import_object(f"{path}:{old}", key="parser")
+    with pytest.raises(AttributeError):
+        vars(importlib.import_module(path))["__getattr__"]("no_such_name")
 
 
 @pytest.mark.parametrize(

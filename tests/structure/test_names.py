@@ -19,6 +19,8 @@ VAGUE = {
 FRAGMENT = re.compile(
     r"(Of|The same|As|By|Whether|Where|In|With|To|From|For|That|Which|What|Who|How|Those|Instead)\b"
 )
+# A function named by what it belongs to, or by a bare participle, and not by what it does.
+PARTICIPLE = re.compile(r"[a-z]*(ed|wn|told|said|made|kept|found|given|taken|sent|met|put|built)")
 MOST_VAGUE = 25  # sides called left, fields and parameters
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -48,6 +50,31 @@ def test_few_variables_are_called_found_or_told():
 def test_few_docstrings_begin_in_the_middle_of_a_sentence():
     counted = {name: texts for name, tree in trees() if (texts := fragments(tree))}
     assert sum(map(len, counted.values())) <= 2, counted
+
+
+def is_nameless(function: str) -> bool:
+    name = function.lstrip("_")
+    return name.endswith("_of") or name.startswith("of_") or bool(PARTICIPLE.fullmatch(name))
+
+
+def test_functions_are_verbs():
+    """Public functions; `put`, `feed` and `spawn` are verbs that look like participles."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    counted = {
+        f"{name}:{node.name}"
+        for name, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, functions) and not node.name.startswith("_") and is_nameless(node.name)
+    }
+    assert len(counted) <= 5, counted
+
+
+@pytest.mark.parametrize(
+    ("function", "nameless"),
+    [("seats_of", True), ("of_run", True), ("told", True), ("assign_gpus", False)],
+)
+def test_a_name_is_judged(function, nameless):
+    assert is_nameless(function) == nameless
 
 
 @pytest.mark.parametrize(

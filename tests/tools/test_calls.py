@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rolecall.core.types import Turn
-from rolecall.tools.calls import Call, answers, calls_of, cut, described
+from rolecall.tools.calls import Call, answers, cut, describe_tools, read_calls
 from rolecall.tools.functions import tool
 
 
@@ -42,7 +42,7 @@ WANTED = Call("add", {"a": 1, "b": 2})
 )
 @pytest.mark.parametrize("format", ["tags", "native"])
 def test_tags_hold_calls(text, expected, format):
-    assert calls_of(said(text), format) == expected
+    assert read_calls(said(text), format) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,18 +69,18 @@ def test_tags_hold_calls(text, expected, format):
     ],
 )  # fmt: skip
 def test_malformed_calls_say_what_is_wrong(text, problem):
-    [call] = calls_of(said(text), "tags")
+    [call] = read_calls(said(text), "tags")
     assert problem in call.problem
 
 
 def test_calls_before_a_malformed_one_are_kept():
-    first, second = calls_of(said(f"<tool_call>{ADD}</tool_call><tool_call>{ADD}"), "tags")
+    first, second = read_calls(said(f"<tool_call>{ADD}</tool_call><tool_call>{ADD}"), "tags")
     assert first == WANTED
     assert second.problem
 
 
 def test_a_turn_that_was_cut_makes_no_calls():
-    assert calls_of(said(f"<tool_call>{ADD}</tool_call> and so", finish="length"), "tags") == []
+    assert read_calls(said(f"<tool_call>{ADD}</tool_call> and so", finish="length"), "tags") == []
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_turn_that_was_cut_makes_no_calls():
     ],
 )
 def test_bare_json_is_a_call_in_native_format_only(text, expected):
-    assert calls_of(said(text), "native") == expected
-    assert calls_of(said(text), "tags") == []
+    assert read_calls(said(text), "native") == expected
+    assert read_calls(said(text), "tags") == []
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_bare_json_is_a_call_in_native_format_only(text, expected):
 )
 def test_the_last_python_block_is_code(text, code):
     expected = [] if code is None else [Call("python", {"code": code})]
-    assert calls_of(said(text), "code") == expected
+    assert read_calls(said(text), "code") == expected
 
 
 def test_results_answer_in_the_form_of_the_calls():
@@ -151,10 +151,10 @@ def test_agents_are_told_their_tools():
         In words."""
         return city * days
 
-    told = described([weather], "tags")
+    told = describe_tools([weather], "tags")
     assert "weather(city: string, days?: integer): The weather of a city. In words." in told
     assert '<tool_call>{"name": NAME' in told
-    assert described([weather], "native") == ""
+    assert describe_tools([weather], "native") == ""
     assert weather.schema["function"]["parameters"] == {
         "type": "object",
         "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},

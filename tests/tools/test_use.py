@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rolecall.agents.agent import Policy
-from rolecall.agents.parsers import boxed
+from rolecall.agents.parsers import parse_boxed
 from rolecall.core.errors import InfrastructureError
 from rolecall.core.interfaces.engine import Sampling
 from rolecall.core.interfaces.environment import Observation, World
@@ -309,7 +309,9 @@ def test_the_parser_reads_the_last_turn_only(model_folder):
     policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, lambda request: next(said)))
 
     use = ToolUse(kits=(Stateless(calculator),), format="tags")
-    solver = agent("solver", policy, tools=use, parser=boxed, sampling=Sampling(max_tokens=500))
+    solver = agent(
+        "solver", policy, tools=use, parser=parse_boxed, sampling=Sampling(max_tokens=500)
+    )
     episode = run(
         play(RolloutContext({"solver": solver}, flow, {}, Letters(), rewards={}), tasks(1)[0])
     )

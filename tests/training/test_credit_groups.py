@@ -12,7 +12,7 @@ import pytest
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.load import load
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Turn
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.algorithms import make_algorithms
@@ -94,7 +94,7 @@ def test_two_ways_to_pair_on_one_policy_keep_to_their_agents(model_folder, tmp_p
         episodes = pair_of_agents([0.0] * 3, answers)
         for part in run.algorithm_groups:
             part.algorithm.credit(train_step.view(episodes, part, run))
-        chosen = train_step.trained_turns(episodes, "a", run.algorithm_of("a"))
+        chosen = train_step.trained_turns(episodes, "a", run.get_step_algorithm("a"))
         found = [better.agent for better, _ in train_step._pairs(run, chosen)]
         number = {"all": 3, "best_worst": 1}
         assert {name: found.count(name) for name in answers} == {
@@ -107,7 +107,7 @@ def seed_of_order(first: str) -> int:
     """A seed of the trainer with which step 1 updates this policy before the other one."""
     for seed in range(100):
         order = ["a", "b"]
-        np.random.default_rng(seed_of(seed, "order", 1)).shuffle(order)
+        np.random.default_rng(derive_seed(seed, "order", 1)).shuffle(order)
         if order[0] == first:
             return seed
     raise AssertionError("no seed gives this order")

@@ -205,7 +205,7 @@ def test_past_weights_lie_in_the_computers_memory(model_folder, tmp_path):
     with pretend_gpu():
         made = trainer_of(config, tmp_path / "run", Display())
         [pool] = made.run.opponent_pools.values()
-        pool.finished(1)
+        pool.after_step(1)
         (tmp_path / "past").mkdir()
         pool.save(tmp_path / "past")
         pool.load(tmp_path / "past")

@@ -49,7 +49,7 @@ def likelihood(folder, one) -> np.ndarray:
 
 
 def losses(run, policy: str, episodes) -> list:
-    rule = run.algorithm_of(policy)
+    rule = run.get_step_algorithm(policy)
     turns = train_step.trained_turns(episodes, policy, rule)
     [batches] = train_step.optimizer_steps(run, policy, turns, rule, seed=0, by_agent=False)
     with torch.no_grad():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rolecall.agents.parsers import one_of
+from rolecall.agents.parsers import parse_choice
 from rolecall.config import registry
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load
@@ -322,10 +322,10 @@ def test_rewards_are_recorded_by_function_and_verdicts_by_agent(model_folder):
     made = context(
         model_folder, rewards={"bonus": (bonus, 0.5)}, reply=lambda request: next(replies)
     )
-    made.agents["solver"].parser = one_of("verify", "approve", "reject")
+    made.agents["solver"].parser = parse_choice("verify", "approve", "reject")
     made.agents["solver"].sampling = Sampling(max_tokens=60)
     rollout = run(collect(made, tasks(1), step=1, group_size=5))
-    found = metrics.of_rollout(rollout)
+    found = metrics.rollout_metrics(rollout)
     assert found["reward/bonus/team"] == 1.0
     assert found["reward/bonus/solver"] == 2.0
     assert found["agent/solver/reward/tone"] == 0.25
@@ -408,7 +408,7 @@ def test_a_tracker_that_fails_ends_no_run_and_is_left_out(model_folder, tmp_path
 
     config = load(write(tmp_path / "c.yaml", solo_config(model_folder)))
     folder = RunFolder(tmp_path / "run")
-    with folder.started(config), caplog.at_level(logging.WARNING, "rolecall.notices"):
+    with folder.hold_started(config), caplog.at_level(logging.WARNING, "rolecall.notices"):
         trainer = Trainer(build(validate(config)), folder, display=Silent(), trackers=[Broken()])
         asyncio.run(trainer.train())
     assert Broken.calls == 1

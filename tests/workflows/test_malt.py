@@ -11,7 +11,7 @@ from rolecall.algorithms.sft import Sft
 from rolecall.config.collecting import CollectConfig
 from rolecall.config.schema import Config
 from rolecall.core.types import Episode
-from rolecall.demonstrations.data_set import rows_of
+from rolecall.demonstrations.data_set import make_rows
 from rolecall.setup.plan import validate
 from rolecall.storage.episode_io import read_parquet
 from rolecall.training.evaluating import evaluate_run
@@ -88,7 +88,7 @@ def test_pairs_are_siblings_of_one_parent(model_folder):
     place = {turn.id: number for number, turn in enumerate(turns)}
     pairs = sorted((place[a.id], place[b.id]) for a, b in algorithm.pairs(turns))
     assert pairs == [(0, 1), (2, 1), (6, 8), (7, 8)]
-    rows = rows_of(
+    rows = make_rows(
         [episode],
         CollectConfig(pairs=True, agents=["verifier"]),
         tokenizers=dict.fromkeys(ROLES, "print"),

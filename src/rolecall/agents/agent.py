@@ -14,7 +14,7 @@ from rolecall.core.interfaces.environment import Observation
 from rolecall.core.interfaces.tool import Tool
 from rolecall.core.tags import encodable
 from rolecall.core.types import Message, Turn
-from rolecall.tools.calls import CLOSE, OPEN, described
+from rolecall.tools.calls import CLOSE, OPEN, describe_tools
 from rolecall.tools.use import ToolUse
 
 
@@ -74,7 +74,7 @@ class Agent:
         solver("2+2?", solver's turn "4", verifier's turn "no") ->
         user "2+2?", assistant "4", user "[verifier]\\nno".
         """
-        messages = self.instructed(tools or [])
+        messages = self.system_messages(tools or [])
         if self.memory and earlier:
             messages = [*earlier[-1].messages, spoken(earlier[-1])]
         for entry in said:
@@ -100,10 +100,12 @@ class Agent:
             )
         return messages
 
-    def instructed(self, tools: list[Tool]) -> list[Message]:
+    def system_messages(self, tools: list[Tool]) -> list[Message]:
         """The system prompt, whose tags are ours, and what it says about tools, whose are not."""
         own = tuple(TAG.findall(self.system))
-        tools_text = "" if self.tools is None else described(tools, self.tools.format, without=own)
+        tools_text = (
+            "" if self.tools is None else describe_tools(tools, self.tools.format, without=own)
+        )
         if tools_text:
             own = (*own, OPEN, CLOSE)
         system = "\n\n".join(text for text in (self.system, tools_text) if text)

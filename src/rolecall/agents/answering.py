@@ -12,7 +12,7 @@ import numpy as np
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent
 from rolecall.core.interfaces.engine import Answer, Completion, Question, Request, TextEngine
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Swap, Turn
 
 Answers = Sequence[Completion | Answer]  # one for each turn of a call
@@ -38,9 +38,9 @@ class Answering:
         again = [old for old, turn in zip(recorded, turns, strict=True) if _repeats(old, turn)]
         if not swapped and len(again) == len(turns):
             return _again([old for old in again if old is not None])
-        seed = seed_of(self.call_seed, path)
+        seed = derive_seed(self.call_seed, path)
         if swap is not None and swapped:
-            seed = seed_of(seed, "swap", swap.draw)
+            seed = derive_seed(seed, "swap", swap.draw)
         started = time.monotonic()
         answers = await self._sampled(agent, turns, path, seed)
         took = f"call_s/{agent.name}"
@@ -67,7 +67,7 @@ class Answering:
                 )
             )
         cross = agent.cross_policy if self.tries_out else None
-        if cross is not None and Random(seed_of(seed, "cross")).random() < cross.share:
+        if cross is not None and Random(derive_seed(seed, "cross")).random() < cross.share:
             for turn in turns:
                 turn.sampled_by = cross.policy.name
             engine = cross.policy.engine

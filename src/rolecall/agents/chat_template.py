@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rolecall.agents.control_tokens import SOUGHT, Controls, controls, emptied_schema
-from rolecall.agents.tool_form import CALL_ID, call_of, tool_form
+from rolecall.agents.control_tokens import SOUGHT, Controls, controls, empty_schema
+from rolecall.agents.tool_form import CALL_ID, call_message, tool_form
 from rolecall.agents.turn_form import render, turn_form
 from rolecall.core.types import Ids, Message
 
@@ -149,7 +149,7 @@ def _marked(
         return entry | {"content": mark}
     forbidden = controls(tokenizer)
     calls = [
-        call_of(
+        call_message(
             forbidden.broken(name, framed=True), arguments={SOUGHT: "" if n else mark}, number=n
         )
         for n, name in enumerate(message.called)
@@ -259,7 +259,7 @@ def _written(tokenizer: Tokenizer, asked: _Asked) -> int:
         | ({"tool_call_id": CALL_ID} if entry.role == "tool" else {})
         for entry in asked.messages
     ]
-    schemas = emptied_schema(asked.tools)
+    schemas = empty_schema(asked.tools)
     empty = _pieces(tokenizer, asked.messages, bare, options=asked.options, tools=schemas)
     return _number(empty, controls(tokenizer).ids)
 

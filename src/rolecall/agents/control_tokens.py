@@ -83,17 +83,17 @@ def controls(tokenizer: Tokenizer) -> Controls:
     return _controls(tokenizer, str(tokenizer.chat_template))
 
 
-def emptied_schema(value: Any) -> Any:
+def empty_schema(value: Any) -> Any:
     """A schema of the same form without its texts; bare words stay, as templates go by them."""
     if isinstance(value, str):
         return value if WORD.fullmatch(value) else SOUGHT
     if isinstance(value, dict):
         return {
-            key if WORD.fullmatch(str(key)) else f"{SOUGHT}{index}": emptied_schema(inner)
+            key if WORD.fullmatch(str(key)) else f"{SOUGHT}{index}": empty_schema(inner)
             for index, (key, inner) in enumerate(value.items())
         }
     if isinstance(value, list | tuple):
-        return [emptied_schema(inner) for inner in value]
+        return [empty_schema(inner) for inner in value]
     return value
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from rolecall.agents.agent import Parser
+from rolecall.core.renamed import answer_old_names
 from rolecall.core.tags import find_program
 from rolecall.core.types import Turn
 from rolecall.grading.math.answers import extract
 
 
-def boxed(turn: Turn) -> str | None:
+def parse_boxed(turn: Turn) -> str | None:
     """Return the content of the last \\boxed{} after thinking."""
     return extract(turn.text)
 
 
-def one_of(tag: str, *values: str) -> Parser:
+def parse_choice(tag: str, *values: str) -> Parser:
     """Return the content of `<tag>...</tag>` if it is one of the values, in any case.
 
     The turn's `verdict` keeps it, so that the shares of the values are among the metrics.
@@ -29,7 +30,7 @@ def one_of(tag: str, *values: str) -> Parser:
     return parse
 
 
-def tagged(tag: str) -> Parser:
+def parse_tag(tag: str) -> Parser:
     """Return the content of `<tag>...</tag>`, if there is any."""
 
     def parse(turn: Turn) -> str | None:
@@ -38,6 +39,17 @@ def tagged(tag: str) -> Parser:
     return parse
 
 
-def fenced(turn: Turn) -> str | None:
+def parse_fence(turn: Turn) -> str | None:
     """Return the last fenced python block after thinking, or a bare block if it is the only one."""
     return find_program(turn.visible)
+
+
+__getattr__ = answer_old_names(
+    __name__,
+    {
+        "boxed": "parse_boxed",
+        "fenced": "parse_fence",
+        "one_of": "parse_choice",
+        "tagged": "parse_tag",
+    },
+)

@@ -37,14 +37,14 @@ def spoken_text(tokenizer: Tokenizer, prompt: Ids, tokens: Ids) -> str:
     template = str(tokenizer.chat_template)
     if CHANNEL in template and MESSAGE in template:
         return _read_channels(tokenizer.decode(tokens))
-    start = opened_thought(tokenizer, prompt)
+    start = find_opened_thought(tokenizer, prompt)
     if "\uff5ctool\u2581sep\uff5c" in template:
         raw = DEEPSEEK_CALL.sub(_read_deepseek, tokenizer.decode(tokens))
         return start + _without(raw, controls(tokenizer).special | _frames(template))
     return start + tokenizer.decode(tokens, skip_special_tokens=True)
 
 
-def opened_thought(tokenizer: Tokenizer, prompt: Ids) -> str:
+def find_opened_thought(tokenizer: Tokenizer, prompt: Ids) -> str:
     """Return `<think>` if that is how a prompt ends: the words that follow it are a thought."""
     if "<think>" not in str(tokenizer.chat_template):
         return ""

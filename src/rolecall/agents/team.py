@@ -19,11 +19,11 @@ from rolecall.core.interfaces.engine import Answer, Completion
 from rolecall.core.interfaces.environment import Observation
 from rolecall.core.interfaces.follower import Follower
 from rolecall.core.interfaces.tool import Tool
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.tags import encodable
 from rolecall.core.types import Episode, Ids, Message, Swap, Turn
 from rolecall.runtime import call_tree
-from rolecall.tools.calls import answers, calls_of
+from rolecall.tools.calls import answers, read_calls
 from rolecall.tools.use import OpenTools, ToolUse, use_tools
 
 
@@ -81,19 +81,19 @@ class Team:
         """The episode's world is open, and with it the tools of agents that have some."""
         self._tools = tools
 
-    def followed(self, followers: list[Follower]) -> None:
+    def set_followers(self, followers: list[Follower]) -> None:
         """Set the followers that see each action from here on, and may have words on it for
         others.
         """
         self._followers = followers
 
-    async def acted(self, turns: Sequence[Turn]) -> None:
+    async def on_actions(self, turns: Sequence[Turn]) -> None:
         """Each of these is done as an action: its tools, if it called any, have answered."""
         for turn in turns:
             for follower in self._followers:
-                await follower.acted(turn, self._answering.recorded.get(turn.path))
+                await follower.on_action(turn, self._answering.recorded.get(turn.path))
 
-    async def with_words(self, agent: str, said: tuple[Said, ...]) -> tuple[Said, ...]:
+    async def add_words(self, agent: str, said: tuple[Said, ...]) -> tuple[Said, ...]:
         """Return the messages for an agent, with the followers' words behind each turn."""
         messages: list[Said] = []
         for entry in said:
@@ -119,11 +119,11 @@ class Team:
         if self._acted_on.get(agent) == self._num_observations:
             return ""
         self._acted_on[agent] = self._num_observations
-        return state_of(self.observation)
+        return hash_observation(self.observation)
 
     def random(self, *key: str | int) -> Random:
         """Random numbers of this episode, the same for the same key: for sides and orders."""
-        return Random(seed_of(self._episode.seed, "workflow", *key))
+        return Random(derive_seed(self._episode.seed, "workflow", *key))
 
     def choose(self, turn: Turn) -> Turn:
         """Play this candidate; its siblings stay as data. Raises ValueError for a second one."""
@@ -181,7 +181,7 @@ class Member:
 
     async def _choose(self, said: tuple[Said, ...], chooser: Chooser) -> Turn:
         turns = await self._ask(said, chooser.candidates)
-        random = Random(seed_of(self.team._answering.call_seed, "choose", turns[0].id))
+        random = Random(derive_seed(self.team._answering.call_seed, "choose", turns[0].id))
         explores = self.team._answering.tries_out
         return self.team.choose(await chooser(turns, explores=explores, random=random))
 
@@ -200,38 +200,38 @@ class Member:
 
     async def _work(self, said: tuple[Said, ...], use: ToolUse) -> Turn:
         here = call_tree.current()
-        with call_tree.entered(here.next_path(), barrier=here.barrier):
+        with call_tree.enter_scope(here.next_path(), barrier=here.barrier):
             assert self.team._tools is not None, "an agent with tools spoke outside of a world"
-            tools = await self.team._tools.of(use)
+            tools = await self.team._tools.offered_tools(use)
             messages = await self._told(said, tools)
             [turn] = await self._speak(messages, said, None, tools=tools)
             for _ in range(use.max_calls):
                 results = await use_tools(turn, tools, use, episode=self.team._episode)
                 if results:
                     self._penalise(turn)
-                await self.team.acted([turn])
+                await self.team.on_actions([turn])
                 if not results:
                     return turn
                 called = tuple(call.name for call, _ in results) if use.format == "native" else ()
                 messages = [*turn.messages, spoken(turn, called), *answers(results, use.format)]
                 [turn] = await self._speak(messages, (turn,), None, tools=tools)
                 seen = Observation("\n".join(text for _, text in results))
-                turn.observation, turn.state = seen.text, state_of(seen)
-            if calls_of(turn, use.format):
+                turn.observation, turn.state = seen.text, hash_observation(seen)
+            if read_calls(turn, use.format):
                 self.team._episode.count("tool_limit")
-            await self.team.acted([turn])
+            await self.team.on_actions([turn])
         return turn
 
     async def _ask(self, said: tuple[Said, ...], number: int | None) -> list[Turn]:
         turns = await self._speak(await self._told(said), said, number)
-        await self.team.acted(turns)
+        await self.team.on_actions(turns)
         return turns
 
     async def _told(self, said: tuple[Said, ...], tools: list[Tool] | None = None) -> list[Message]:
         for entry in said:
             if isinstance(entry, Observation):
                 self.team.saw(entry)
-        said = await self.team.with_words(self.agent.name, said)
+        said = await self.team.add_words(self.agent.name, said)
         mine = [t for t in self.team._episode.turns if t.agent == self.agent.name and t.chosen]
         return self.agent.messages(said, earlier=mine, tools=tools)
 
@@ -251,7 +251,7 @@ class Member:
         tools_here = self.team._tools
         # A coach judges an action by what there was when it was taken, not by the end.
         files = dict(tools_here.file_sizes) if tools_here is not None else {}
-        with call_tree.entered(path, barrier=here.barrier):
+        with call_tree.enter_scope(path, barrier=here.barrier):
             prompt = self._prompt(messages, tools or [])
             turns = [
                 Turn(
@@ -316,7 +316,7 @@ class Member:
             tokenizer = agent.policy.tokenizer
             assert tokenizer is not None, "what has tokens has a tokenizer"
             turn.text = spoken_text(tokenizer, turn.ids[0], said.tokens)
-        if agent.tools is not None and calls_of(turn, agent.tools.format):
+        if agent.tools is not None and read_calls(turn, agent.tools.format):
             return  # its form is judged as the calls are made
         if agent.parser is not None:
             turn.valid = turn.finish != "length" and agent.parser(turn) is not None
@@ -332,7 +332,7 @@ class Member:
             turn.rewards["invalid"] = -self.agent.invalid_penalty
 
 
-def state_of(shown: Observation) -> str:
+def hash_observation(shown: Observation) -> str:
     """Return a hash of what the world shows; "" where it shows nothing."""
     seen = shown.key or shown.text
-    return f"{seed_of(seen):016x}" if seen else ""
+    return f"{derive_seed(seen):016x}" if seen else ""

@@ -48,7 +48,7 @@ def tool_form(tokenizer: Tokenizer) -> ToolForm:
     return _tool_form(tokenizer, str(tokenizer.chat_template))
 
 
-def call_of(name: str, *, arguments: dict[str, Any], number: int = 0) -> dict[str, Any]:
+def call_message(name: str, *, arguments: dict[str, Any], number: int = 0) -> dict[str, Any]:
     """Return a call as messages of chat templates hold it."""
     function = {"name": name, "arguments": arguments}
     return {"type": "function", "id": f"call{number:05d}", "function": function}
@@ -74,7 +74,7 @@ def _tool_form(tokenizer: Tokenizer, template: str) -> ToolForm:
 
 def _written_call(tokenizer: Tokenizer, prompt: str) -> str:
     """Return a call as the template writes it, if it is read back with its name and argument."""
-    call = call_of(NAME, arguments={KEY: VALUE})
+    call = call_message(NAME, arguments={KEY: VALUE})
     for content in ("", None):
         answer: dict[str, Any] = {"role": "assistant", "content": content, "tool_calls": [call]}
         messages = [USER, answer]
@@ -98,7 +98,7 @@ def _takes_results(tokenizer: Tokenizer, *, names_calls: bool) -> bool:
     """Return whether results of two turns in a row stand in the next prompt, behind those turns."""
     turn: dict[str, Any] = {"role": "assistant", "content": MARK}
     if names_calls:
-        calls = [call_of(NAME, arguments={KEY: MARK})]
+        calls = [call_message(NAME, arguments={KEY: MARK})]
         turn = {"role": "assistant", "content": "", "tool_calls": calls}
     result = {"role": "tool", "content": RESULT, "name": NAME, "tool_call_id": CALL_ID}
     try:

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rolecall.algorithms.losses import ratio_of
+from rolecall.algorithms.losses import importance_ratio
 from rolecall.algorithms.ppo import Ppo
 from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.core.types import Batch
@@ -38,7 +38,7 @@ class A2c(Ppo):
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         """rho A, whose gradient is A grad log p while rho is 1."""
-        return ratio_of(logprobs - anchor) * advantages, torch.zeros_like(logprobs)
+        return importance_ratio(logprobs - anchor) * advantages, torch.zeros_like(logprobs)
 
     def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
         assert outputs.values is not None, "A2C needs its value head"

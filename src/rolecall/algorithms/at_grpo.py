@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import OF_A_TASK, call_of, prompt_of, relative
+from rolecall.algorithms.groups import OF_A_TASK, call_key, prompt_key, subtract_mean
 from rolecall.core.types import Episode, group_by, spread
 
 
@@ -26,7 +26,9 @@ class AtGrpo(Algorithm):
         """Scores [1.5, 1, .5, 0] of four candidates -> [1.161893, .387298, -.387298, -1.161893]."""
         episode_of = {t.id: e for e, t in self.credited_turns(episodes)}
         turns = [t for e in episodes for t in e.turns if t.id in episode_of]
-        for group in group_by(turns, *OF_A_TASK, "agent", "index", "state", prompt_of, call_of):
+        for group in group_by(turns, *OF_A_TASK, "agent", "index", "state", prompt_key, call_key):
             scores = [self.own_reward(episode_of[turn.id], turn) for turn in group]
-            for turn, advantage in zip(group, relative(scores, divide=self.divides), strict=True):
+            for turn, advantage in zip(
+                group, subtract_mean(scores, divide=self.divides), strict=True
+            ):
                 turn.advantages = spread(turn, advantage)

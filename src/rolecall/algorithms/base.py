@@ -225,7 +225,7 @@ class Algorithm(BaseModel, ABC):
         """The one of that name, made once as the run is built."""
         raise NotImplementedError
 
-    def around(self, inner: Algorithm) -> Algorithm:
+    def wrap(self, inner: Algorithm) -> Algorithm:
         """Return what trains instead of the algorithm that a key `inner` names.
 
         Raises ValueError where that one does not fit.

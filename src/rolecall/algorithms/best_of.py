@@ -18,14 +18,14 @@ def best_attempts(found: Iterable[CreditedTurn], number: int) -> list[CreditedTu
     found = list(found)
     earned: dict[tuple[str, str], dict[Episode, float]] = defaultdict(dict)
     for episode, turn in found:
-        mine = earned[task_of(episode), turn.agent]
+        mine = earned[task_key(episode), turn.agent]
         mine.setdefault(episode, episode.outcome(turn.agent))
         mine[episode] += turn.score if turn.chosen else 0.0
     best = {
         key: sorted(mine, key=lambda e: (-mine[e], e.attempt, e.id))[:number]
         for key, mine in earned.items()
     }
-    return [(e, t) for e, t in found if e in best[task_of(e), t.agent]]
+    return [(e, t) for e, t in found if e in best[task_key(e), t.agent]]
 
 
 def is_right(turn: Turn, least: float) -> bool:
@@ -36,6 +36,6 @@ def is_right(turn: Turn, least: float) -> bool:
     return not turn.is_scored or turn.score >= least
 
 
-def task_of(episode: Episode) -> str:
+def task_key(episode: Episode) -> str:
     """Return what tells tasks apart: their ids are unique within a source."""
     return f"{episode.task.family}\n{episode.task.source}\n{episode.task.id}"

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rolecall.algorithms.losses import per_turn, ratio_of
+from rolecall.algorithms.losses import importance_ratio, per_turn
 from rolecall.core.types import Batch
 
 Correction = Literal[
@@ -34,12 +34,12 @@ def correct(d: Tensor, batch: Batch, *, kind: Correction) -> tuple[Tensor, Tenso
         return one, one
     turn = torch.from_numpy(batch.turn).long().to(d.device)
     if kind.startswith("sequence"):
-        ratio = ratio_of(per_turn(d, batch))[turn]
+        ratio = importance_ratio(per_turn(d, batch))[turn]
     elif kind == "geometric_mis":
         length = per_turn(torch.from_numpy(batch.mask).to(d.device), batch)
-        ratio = ratio_of(per_turn(d, batch) / length)[turn]
+        ratio = importance_ratio(per_turn(d, batch) / length)[turn]
     else:
-        ratio = ratio_of(d)
+        ratio = importance_ratio(d)
     if kind not in REJECTS:
         return ratio.clamp(max=HIGH), one
     inside = ((ratio >= LOW) & (ratio <= HIGH)).to(d.dtype)

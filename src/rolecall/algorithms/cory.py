@@ -14,7 +14,7 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from rolecall.algorithms.losses import ratio_of
+from rolecall.algorithms.losses import importance_ratio
 from rolecall.algorithms.ppo import Ppo
 from rolecall.core.types import Batch, Episode, Floats, Turn, group_by
 
@@ -44,7 +44,7 @@ class Cory(Ppo):
         super().credit(episodes)
         turns = [t for episode in episodes for t in episode.turns if t.advantages is not None]
         self._seen = {
-            group[0].policy: (float(np.mean([_kl_of(turn) for turn in group])), len(group))
+            group[0].policy: (float(np.mean([_estimate_kl(turn) for turn in group])), len(group))
             for group in group_by(turns, "policy")
         }
 
@@ -65,7 +65,7 @@ class Cory(Ppo):
     ) -> tuple[Tensor, Tensor]:
         gains, clipped = super().objective(logprobs, anchor, advantages, batch)
         mask = torch.from_numpy(batch.mask > 0).to(logprobs.device)
-        ratio = ratio_of(logprobs.detach() - anchor)[mask].mean()
+        ratio = importance_ratio(logprobs.detach() - anchor)[mask].mean()
         return torch.where(ratio > self.most_ratio, 0.0 * gains, gains), clipped
 
     def metrics(self) -> dict[str, float]:
@@ -79,7 +79,7 @@ class Cory(Ppo):
         self._kl = dict(state["kl"])
 
 
-def _kl_of(turn: Turn) -> float:
+def _estimate_kl(turn: Turn) -> float:
     """log p / p_ref of what the turn said: an estimate of its KL."""
     assert turn.logprobs is not None
     assert turn.ref_logprobs is not None

@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
 
 from rolecall.algorithms.base import Algorithm, Replay
-from rolecall.algorithms.groups import compare, left_out
-from rolecall.core.seeding import seed_of
+from rolecall.algorithms.groups import compare, leave_one_out_mean
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Group, Swap, Turn, spread
 
 
@@ -59,7 +59,7 @@ class Counterfactual(Algorithm):
                 for draw in range(self.replays)
             ]
         others = [task.result() for task in played]
-        returns = [return_of(other, turn.agent) for other in others if other.error is None]
+        returns = [agent_return(other, turn.agent) for other in others if other.error is None]
         failed = [other.error for other in others if other.error is not None]
         if failed:
             turn.replay_error = failed[-1]
@@ -67,14 +67,14 @@ class Counterfactual(Algorithm):
             turn.replayed = float(np.mean(returns))
 
     def _drawn(self, turn: Turn) -> bool:
-        return seed_of(turn.id, "counterfactual") % 10_000 < self.fraction * 10_000
+        return derive_seed(turn.id, "counterfactual") % 10_000 < self.fraction * 10_000
 
     def credit(self, episodes: list[Episode]) -> None:
         """Outcome -1, replays 2: A = -3. Turns without a replay are compared as in RLOO."""
         credited = self.credited_turns(episodes)
         compare(
             credited, mean="agent", std="none", count="episode_agent", own=self.own_reward,
-            several=True, baseline=left_out,
+            several=True, baseline=leave_one_out_mean,
         )  # fmt: skip
         self._variances, self._failed = [], 0
         for agent in sorted({turn.agent for _, turn in credited}):
@@ -83,7 +83,7 @@ class Counterfactual(Algorithm):
             for episode, turn in turns:
                 self._failed += bool(turn.replay_error)
                 if turn.replayed is not None:
-                    gain = return_of(episode, agent) - turn.replayed
+                    gain = agent_return(episode, agent) - turn.replayed
                     # What the world or the workflow paid for this turn is in both returns.
                     paid = sum(turn.world_rewards.values()) + (turn.paid or 0.0)
                     own = self.own_reward(episode, turn) - paid
@@ -108,7 +108,7 @@ class Counterfactual(Algorithm):
         }
 
 
-def return_of(episode: Episode, agent: str) -> float:
+def agent_return(episode: Episode, agent: str) -> float:
     """Return what an agent's episode came to: its outcome, and what its played turns were paid.
 
     Own rewards of single actions, such as penalties, are not in it.

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rolecall.algorithms.base import OF_CLIPPED_LOSS, OUTSIDE_CREDIT, Algorithm, Rows
-from rolecall.algorithms.groups import OF_A_TASK, call_of, prompt_of
+from rolecall.algorithms.groups import OF_A_TASK, call_key, prompt_key
 from rolecall.algorithms.losses import per_turn
 from rolecall.core.interfaces.algorithm import Loss, Outputs
 from rolecall.core.types import Batch, Episode, Pair, Turn, group_by, spread
@@ -74,7 +74,7 @@ class Dpo(Algorithm):
         """
         chosen: list[Pair] = []
         scored = [turn for turn in turns if turn.preference is not None]
-        keys = (*OF_A_TASK, "agent", "index", "state", prompt_of, call_of)
+        keys = (*OF_A_TASK, "agent", "index", "state", prompt_key, call_key)
         for group in group_by(scored, *keys):
             ranked = sorted(group, key=lambda turn: (-_score(turn), turn.id))
             pairs = [

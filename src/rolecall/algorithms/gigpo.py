@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import OF_A_TASK, compare, relative
+from rolecall.algorithms.groups import OF_A_TASK, compare, subtract_mean
 from rolecall.core.types import Episode, group_by, spread
 
 notices = logging.getLogger("rolecall.notices")
@@ -60,7 +60,7 @@ class Gigpo(Algorithm):
         )  # fmt: skip
         met = group_by([t for _, t in credited if t.state], *OF_A_TASK, "agent", "state")
         for group in met:
-            gains = relative([returns[turn.id] for turn in group], divide=self.std != "none")
+            gains = subtract_mean([returns[turn.id] for turn in group], divide=self.std != "none")
             for turn, gain in zip(group, gains, strict=True):
                 assert turn.advantages is not None
                 turn.advantages = turn.advantages + spread(turn, self.omega * gain)

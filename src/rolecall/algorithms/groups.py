@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from rolecall.core.renamed import answer_old_names
 from rolecall.core.types import Episode, Turn, group_by, spread
 
 Count = Literal["turn", "episode_agent"]
@@ -30,7 +31,7 @@ Baseline = Callable[[Samples], Callable[[str], float | None]]
 OwnReward = Callable[[Episode, Turn], float]
 
 
-def mean_of(values: Collection[float]) -> float:
+def exact_mean(values: Collection[float]) -> float:
     """The mean; of equal numbers exactly that number, so that equal scores earn exactly 0.
 
     In float64 the sum of three times 0.1, divided by 3, is not 0.1.
@@ -39,7 +40,7 @@ def mean_of(values: Collection[float]) -> float:
     return lowest if lowest == max(values) else float(np.mean(list(values)))
 
 
-def std_of(values: Collection[float]) -> float:
+def sample_std(values: Collection[float]) -> float:
     """The standard deviation, n - 1 in its denominator; exactly 0 for one value or equal ones.
 
     The test is on equality: in float32 eight rewards of 0.9 would otherwise earn -0.0560 each.
@@ -49,39 +50,39 @@ def std_of(values: Collection[float]) -> float:
     return float(np.std(list(values), ddof=1))
 
 
-def per_std(gain: float, std: float) -> float:
+def divide_by_std(gain: float, std: float) -> float:
     """gain / (std + 1e-6); 0 where nothing varies."""
     return gain / (std + 1e-6) if std else 0.0
 
 
-def relative(values: list[float], *, divide: bool = True) -> list[float]:
+def subtract_mean(values: list[float], *, divide: bool = True) -> list[float]:
     """Each less their mean, divided by their spread; exactly 0 for one value or equal ones."""
-    mean, std = mean_of(values), std_of(values)
-    return [per_std(value - mean, std) if divide else value - mean for value in values]
+    mean, std = exact_mean(values), sample_std(values)
+    return [divide_by_std(value - mean, std) if divide else value - mean for value in values]
 
 
-def average(samples: Samples) -> Callable[[str], float | None]:
+def group_mean(samples: Samples) -> Callable[[str], float | None]:
     """The mean of all samples; [1, 0, 0] -> 1/3 for each. None where there is one alone."""
-    mean = mean_of(samples.values()) if len(samples) > 1 else None
+    mean = exact_mean(samples.values()) if len(samples) > 1 else None
     return lambda episode: mean
 
 
-def left_out(samples: Samples) -> Callable[[str], float | None]:
+def leave_one_out_mean(samples: Samples) -> Callable[[str], float | None]:
     """The mean of the samples of the other episodes; [1, 0, 0] -> 0, .5, .5. None without any."""
 
     def baseline(episode: str) -> float | None:
         others = [value for (other, _), value in samples.items() if other != episode]
-        return mean_of(others) if others else None
+        return exact_mean(others) if others else None
 
     return baseline
 
 
-def prompt_of(turn: Turn) -> bytes:
+def prompt_key(turn: Turn) -> bytes:
     """A key for `by`: turns of prompt scope are compared where their prompt tokens are the same."""
     return np.ascontiguousarray(turn.ids[0]).tobytes()
 
 
-def call_of(turn: Turn) -> Hashable:
+def call_key(turn: Turn) -> Hashable:
     """A key for `by`: candidates are compared with those of their own call alone.
 
     Two attempts may show an agent the same and yet differ in what it does not see. None for a turn
@@ -98,7 +99,7 @@ def compare(
     count: Count,
     own: OwnReward,
     several: bool,
-    baseline: Baseline = average,
+    baseline: Baseline = group_mean,
     limit: float = math.inf,
 ) -> None:
     """Write the advantages of turns: scores less the baseline of the turns of one `mean`, divided
@@ -124,23 +125,35 @@ def compare(
         owner = episode.owner(turn.agent) if is_team else turn.agent
         sample[turn.id] = episode.id, (turn.id if count == "turn" else owner)
 
-    def samples_of(group: list[Turn]) -> Samples:
+    def list_samples(group: list[Turn]) -> Samples:
         scores_of = defaultdict(list)
         for turn in group:
             scores_of[sample[turn.id]].append(score[turn.id])
-        return {name: mean_of(scores) for name, scores in scores_of.items()}
+        return {name: exact_mean(scores) for name, scores in scores_of.items()}
 
     gain = {}
     for group in group_by(turns, *KEYS[mean]):
-        expected = baseline(samples_of(group))
+        expected = baseline(list_samples(group))
         for turn in group:
             least = expected(sample[turn.id][0])
             gain[turn.id] = 0.0 if least is None else score[turn.id] - least
     for group in group_by(turns, *KEYS[std]) if std != "none" else []:
-        spread_of_group = std_of(samples_of(group).values())
-        gain |= {turn.id: per_std(gain[turn.id], spread_of_group) for turn in group}
+        spread_of_group = sample_std(list_samples(group).values())
+        gain |= {turn.id: divide_by_std(gain[turn.id], spread_of_group) for turn in group}
     for group in group_by(turns, *KEYS[mean], "agent") if pooled else []:
-        usual = mean_of([reward[turn.id] for turn in group])
+        usual = exact_mean([reward[turn.id] for turn in group])
         gain |= {turn.id: gain[turn.id] + reward[turn.id] - usual for turn in group}
     for turn in turns:
         turn.advantages = spread(turn, gain[turn.id])
+
+
+__getattr__ = answer_old_names(
+    __name__,
+    {
+        "average": "group_mean",
+        "left_out": "leave_one_out_mean",
+        "mean_of": "exact_mean",
+        "relative": "subtract_mean",
+        "std_of": "sample_std",
+    },
+)

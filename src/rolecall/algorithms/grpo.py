@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import Baseline, Count, Level, average, compare
+from rolecall.algorithms.groups import Baseline, Count, Level, compare, group_mean
 from rolecall.algorithms.losses import Aggregation
 from rolecall.core.types import Episode
 
@@ -16,7 +16,7 @@ from rolecall.core.types import Episode
 class Grpo(Algorithm):
     """Advantage: the outcome, centred and divided by the spread of its task's attempts."""
 
-    baseline: ClassVar[Baseline] = staticmethod(average)
+    baseline: ClassVar[Baseline] = staticmethod(group_mean)
 
     in_credit: ClassVar[frozenset[str]] = frozenset({"mean", "std", "count"})
 

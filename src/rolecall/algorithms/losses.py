@@ -14,7 +14,7 @@ Estimator = Literal["k1", "k2", "k3"]
 LARGEST_LOG_RATIO = 20.0  # beyond it exp() is useless and soon infinite
 
 
-def ratio_of(log_ratio: Tensor) -> Tensor:
+def importance_ratio(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
 
 
@@ -32,7 +32,7 @@ def clipped_objective(
     low .2, high .28: (rho 1.3, A +1) -> 1.28; (0.7, -1) -> -0.8; (1.3, -1) -> -1.3. With `dual`
     c, a negative A counts at most c times (1912.09729): c 3, (5, -1) -> -3.
     """
-    ratio = ratio_of(logprobs - anchor)
+    ratio = importance_ratio(logprobs - anchor)
     free = ratio * advantages
     objective = torch.minimum(free, ratio.clamp(1.0 - low, 1.0 + high) * advantages)
     if dual is not None:
@@ -52,7 +52,7 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, *, form: Estimator) -> Tens
         return -d
     if form == "k2":
         return d * d / 2
-    return ratio_of(d) - 1 - d
+    return importance_ratio(d) - 1 - d
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, *, clip: float) -> Tensor:

@@ -83,7 +83,7 @@ class MaAirl(Imitating, DrMas):
             raise ValueError(f"{options[0]} is of the algorithm that trains; write it in inner")
         return self
 
-    def around(self, inner: Algorithm) -> Algorithm:
+    def wrap(self, inner: Algorithm) -> Algorithm:
         """The inner algorithm, trained on what the discriminator pays.
 
         Raises ValueError for one that reads something else than rewards of turns that were played.

@@ -55,20 +55,20 @@ class Maporl(Ppo):
         credited = {turn.id for _, turn in trained}
         for episode in episodes:
             played = rounds(episode)
-            scores = scores_of(episode, played)
+            scores = score_rounds(episode, played)
             for now, turns in enumerate(played):
                 for answer in group_by(turns, "agent"):
                     chain = [turn for turn in answer if turn.id in credited]
                     if chain:
                         agent, last = chain[0].agent, answer[-1].id
                         earned = [0.0 if turn.id == last else turn.score for turn in chain]
-                        earned[-1] += self.return_of(scores, agent, now)
+                        earned[-1] += self.agent_return(scores, agent, now)
                         earned[-1] += self.bonus(scores, agent, now)
                         self.chain(chain, earned)
         if self.whiten:
             whiten(trained, centre=True)
 
-    def return_of(self, scores: Scores, agent: str, now: int) -> float:
+    def agent_return(self, scores: Scores, agent: str, now: int) -> float:
         """Return the weighted mean of its own score and of the mean scores of the rounds after."""
         total, weights = scores[now][agent], 1.0
         for later, answered in enumerate(scores[now + 1 :], start=1):
@@ -93,7 +93,7 @@ class Maporl(Ppo):
         return total
 
 
-def scores_of(episode: Episode, played: list[list[Turn]]) -> Scores:
+def score_rounds(episode: Episode, played: list[list[Turn]]) -> Scores:
     """Return what each agent's answer in each of these rounds scored.
 
     An answer's score is what its last turn earned; the outcome comes with the agent's last one.

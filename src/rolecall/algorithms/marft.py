@@ -20,7 +20,7 @@ from rolecall.core.types import Batch, Episode, Turn
 from rolecall.critics.transcript import StepsOf
 
 
-def one_by_one(episode: Episode) -> list[list[Turn]]:
+def single_steps(episode: Episode) -> list[list[Turn]]:
     """The played turns in order, each a step of its own, also of agents that spoke at once."""
     return [[turn] for turn in episode.turns if turn.chosen]
 
@@ -30,7 +30,7 @@ class Marft(RoundRobin, Mappo):
     [.41526, .341584, .5801, .2].
     """
 
-    steps_of: ClassVar[StepsOf] = staticmethod(one_by_one)
+    steps_of: ClassVar[StepsOf] = staticmethod(single_steps)
     in_credit: ClassVar[frozenset[str]] = Mappo.in_credit | {"round_robin"}
     outside_credit: ClassVar[frozenset[str]] = Mappo.outside_credit | {"ratio"}
     without_effect: ClassVar[tuple[str, ...]] = ("agg", "turn_length")

@@ -14,7 +14,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rolecall.algorithms.base import OUTSIDE_CREDIT, Algorithm
-from rolecall.algorithms.groups import OF_A_TASK, mean_of
+from rolecall.algorithms.groups import OF_A_TASK, exact_mean
 from rolecall.core.types import Episode, Turn, calls, group_by, spread
 
 
@@ -47,7 +47,7 @@ class MGrpo(Algorithm):
         scores, weights = [], []
         for rollout in group_by(group, "episode"):
             per_call = calls(rollout)
-            scores += [mean_of([total[turn.id] for turn in call]) for call in per_call]
+            scores += [exact_mean([total[turn.id] for turn in call]) for call in per_call]
             weights += [1.0 if self.calls is None else self.calls / len(per_call)] * len(per_call)
         count = round(math.fsum(weights))
         if count < 2 or max(scores) == min(scores):

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import relative
+from rolecall.algorithms.groups import subtract_mean
 from rolecall.core.interfaces.critic import Critic
 from rolecall.core.types import Episode, Turn, Utility, group_by, spread
 from rolecall.critics.inputs import CriticInputs
@@ -61,7 +61,7 @@ class Vdn(Algorithm):
                 utility = _utility(turn)
                 shared = target[turn.id] - utility.mixed_v
                 gains.append(self.eta * utility.gain + (1 - self.eta) * shared)
-            for turn, advantage in zip(turns, relative(gains), strict=True):
+            for turn, advantage in zip(turns, subtract_mean(gains), strict=True):
                 turn.advantages = spread(turn, advantage)
 
     def targets(self, episode: Episode) -> list[float]:
@@ -79,7 +79,7 @@ class Vdn(Algorithm):
         from rolecall.critics.utilities import UtilityCritic
 
         updates = parts.steps * self.critic_epochs
-        return UtilityCritic.of(
+        return UtilityCritic.from_inputs(
             parts, mixer=self.mixer, reads=self.critic_reads, total_updates=updates
         )
 

@@ -101,7 +101,7 @@ class ReAd(Algorithm):
 
         `updates` says that something has learned where the agents' weights stay.
         """
-        returns = [return_of(episode) for episode in episodes]
+        returns = [episode_return(episode) for episode in episodes]
         metrics = critic.learn(episodes, returns, epochs=self.critic_epochs)
         return metrics | (
             {"updates": float(self.critic_epochs)} if metrics and not self.train else {}
@@ -127,7 +127,7 @@ class Refiner:
         )
 
 
-def return_of(episode: Episode) -> float:
+def episode_return(episode: Episode) -> float:
     """All that the team earned: outcome, a mean over agents, and the played turns' own rewards."""
     played = [turn for turn in episode.turns if turn.chosen]
     if not played:

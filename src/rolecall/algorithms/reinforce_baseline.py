@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import mean_of
+from rolecall.algorithms.groups import exact_mean
 from rolecall.core.types import Episode, Turn, group_by, spread
 
 Key = tuple[str, str]  # source of the task, and seat
@@ -43,13 +43,13 @@ class ReinforceBaseline(Algorithm):
             turns[episode.id].append(turn)
         self._moved = dict(self._averages)
         for episode in sorted(episodes, key=lambda episode: episode.id):
-            for group in group_by(turns[episode.id], seat_of):
-                key = episode.task.source, seat_of(group[0])
+            for group in group_by(turns[episode.id], seat_key):
+                key = episode.task.source, seat_key(group[0])
                 average = self._moved.get(key, 0.0)
                 scores = [episode.outcome(t.agent) + self.own_reward(episode, t) for t in group]
                 for turn, score in zip(group, scores, strict=True):
                     turn.advantages = spread(turn, score - average)
-                self._moved[key] = self.decay * average + (1 - self.decay) * mean_of(scores)
+                self._moved[key] = self.decay * average + (1 - self.decay) * exact_mean(scores)
 
     def after_step(self, step: int) -> None:
         self._averages = dict(self._moved)
@@ -65,5 +65,5 @@ class ReinforceBaseline(Algorithm):
         self._moved = dict(self._averages)
 
 
-def seat_of(turn: Turn) -> str:
+def seat_key(turn: Turn) -> str:
     return turn.seat or turn.agent

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rolecall.algorithms.groups import Baseline, Level, left_out
+from rolecall.algorithms.groups import Baseline, Level, leave_one_out_mean
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import Aggregation
 from rolecall.core.types import Batch
@@ -21,7 +21,7 @@ from rolecall.core.types import Batch
 class Rloo(Grpo):
     """Each agent against itself; a whole utterance is one action, so its log-probs are summed."""
 
-    baseline: ClassVar[Baseline] = staticmethod(left_out)
+    baseline: ClassVar[Baseline] = staticmethod(leave_one_out_mean)
 
     mean: Level = "agent"
     """Whose scores an agent's are measured from: all of the attempts at a task, its own in them

@@ -26,7 +26,7 @@ from rolecall.runtime.turn_order import joint_steps
 class Replay(Protocol):
     """Defines what both algorithms ask of their critic."""
 
-    async def values_of(self, turns: list[Turn]) -> list[float]: ...
+    async def predict_values(self, turns: list[Turn]) -> list[float]: ...
     def remember(self, episodes: Sequence[tuple[Episode, list[float]]]) -> None: ...
     def learn(
         self, *, gamma: float, batch: int, updates: int, copy_every: int
@@ -93,14 +93,14 @@ class VdnValue(Algorithm):
             for _, turn in credited:
                 turn.advantages = None
             return
-        for siblings in group_by([turn for _, turn in credited], "episode", _call_of):
+        for siblings in group_by([turn for _, turn in credited], "episode", _call_key):
             values = [turn.preference for turn in siblings]
             assert None not in values, "no critic has valued these candidates"
             best = siblings[values.index(max(values))]  # type: ignore[type-var]
             if len(siblings) > 1:
                 best.advantages = spread(best, 1.0)
 
-    def rewards_of(self, episode: Episode) -> list[float]:
+    def step_rewards(self, episode: Episode) -> list[float]:
         """Return each joint step's reward; the outcome, a mean over agents, comes with the last."""
         rewards = [sum(turn.score for turn in step) for step in joint_steps(episode)]
         if rewards:
@@ -115,7 +115,7 @@ class VdnValue(Algorithm):
     def make_critic(self, parts: CriticInputs) -> Critic:
         from rolecall.critics.replay import ReplayCritic
 
-        return ReplayCritic.of(
+        return ReplayCritic.from_inputs(
             parts,
             mixer=self.mixer,
             reads=self.critic_reads,
@@ -127,7 +127,7 @@ class VdnValue(Algorithm):
         return EpsilonGreedy(self, critic)
 
     def fit(self, episodes: list[Episode], critic: Replay) -> dict[str, float]:
-        critic.remember([(episode, self.rewards_of(episode)) for episode in episodes])
+        critic.remember([(episode, self.step_rewards(episode)) for episode in episodes])
         return critic.learn(
             gamma=self.gamma, batch=self.batch, updates=self.updates, copy_every=self.copy_every
         )
@@ -153,7 +153,7 @@ class EpsilonGreedy:
         self.candidates = algorithm.candidates
 
     async def __call__(self, turns: list[Turn], *, explores: bool, random: Random) -> Turn:
-        values = await self.critic.values_of(turns)
+        values = await self.critic.predict_values(turns)
         return turns[self.algorithm.best(values, explores=explores, random=random)]
 
 
@@ -164,5 +164,5 @@ class QmixValue(VdnValue):
     critic_reads: ClassVar[bool] = True
 
 
-def _call_of(turn: Turn) -> tuple[int, ...]:
+def _call_key(turn: Turn) -> tuple[int, ...]:
     return turn.path if turn.candidate is None else turn.path[:-1]

@@ -101,7 +101,7 @@ def main() -> None:
     """Entry point of `rolecall`."""
     keep_freed_memory()
     try:
-        arguments = with_json_value(sys.argv[1:])
+        arguments = fill_json_value(sys.argv[1:])
         if next((word for word in arguments if not word.startswith("-")), "") not in OWN:
             add_commands_of_packages()
         if any(argument.startswith("--") for argument in arguments):
@@ -142,7 +142,7 @@ def _interrupted(error: BaseException | None) -> None:
     sys.exit(interrupts.INTERRUPTED)
 
 
-def with_json_value(arguments: list[str]) -> list[str]:
+def fill_json_value(arguments: list[str]) -> list[str]:
     """`--json` may stand alone: without a file after it the JSON goes to the output."""
     out: list[str] = []
     for number, argument in enumerate(arguments):

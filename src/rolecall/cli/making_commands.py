@@ -55,8 +55,8 @@ def data(
 ) -> None:
     """Prepare a public data set: JSON Lines that environments read, each row checked."""
     with ends_at_once():
-        from rolecall.data.finding import fetch, given
-        from rolecall.data.known import LISTED, named
+        from rolecall.data.finding import collect_files, fetch
+        from rolecall.data.known import LISTED, get_data_set
         from rolecall.runs.prepare_data import prepare
 
     if name is None:
@@ -72,8 +72,8 @@ def data(
              json_file)  # fmt: skip
         return
     try:
-        data_set = named(name)
-        files = given(data_set, source) if source else fetch(data_set)
+        data_set = get_data_set(name)
+        files = collect_files(data_set, source) if source else fetch(data_set)
         prepared = prepare(data_set, files, output or Path("data") / data_set.name)
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -11,14 +11,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rolecall.cluster.session import at
+from rolecall.cluster.session import pin_to_node
 from rolecall.runtime.keyed_sockets import Address, callers, connect, read_json, send_json
 
 CALL_S = 60.0  # in which the machine that fetches must call the other one
 PART = 2**24  # bytes that are read at once
 
 
-def fetched(folder: Path, source: str, to: Callable[[int], Path]) -> Path:
+def fetch_folder(folder: Path, source: str, to: Callable[[int], Path]) -> Path:
     """Put the files of a folder of another machine, `source` as Ray names it, into one of this.
 
     `to`: that one, which is there and empty, of how many bytes come. Raises RayError where the
@@ -26,8 +26,8 @@ def fetched(folder: Path, source: str, to: Callable[[int], Path]) -> Path:
     """
     import ray
 
-    offer: Any = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming")(offered)
-    messages = iter(offer.options(scheduling_strategy=at(source)).remote(folder))
+    offer: Any = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming")(offer_folder)
+    messages = iter(offer.options(scheduling_strategy=pin_to_node(source)).remote(folder))
     address, key, size = ray.get(next(messages))
     here = to(size)
     try:
@@ -40,7 +40,7 @@ def fetched(folder: Path, source: str, to: Callable[[int], Path]) -> Path:
     return here
 
 
-def offered(folder: Path) -> Iterator[tuple[Address, bytes, int]]:
+def offer_folder(folder: Path) -> Iterator[tuple[Address, bytes, int]]:
     """An address at which the files of a folder are sent to whoever has the key, and their size."""
     import ray
 

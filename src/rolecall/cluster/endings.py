@@ -32,7 +32,7 @@ UNKNOWN = "it ended without a word: by SIGKILL, or os._exit"
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def told_of(error: BaseException) -> str:
+def describe_death(error: BaseException) -> str:
     """Return what Ray says of an actor's end, in one line."""
     text = " ".join(str(error).split())
     if MONITOR in text:
@@ -66,14 +66,14 @@ class Traces:
     lines: list[str]  # the last ones of its log
 
 
-def traces_of(log: Path, oom_kills: int) -> Traces:
+def read_traces(log: Path, oom_kills: int) -> Traces:
     """Return an actor's traces, on its machine; `oom_kills`: the count when it started."""
     signals = CRASH.findall(tail(log))
     grown = max(0, count_oom_kills() - oom_kills)
     return Traces(signals[-1] if signals else "", grown, last_lines(log))
 
 
-def with_cause(why: str, traces: Traces | None) -> str:
+def add_cause(why: str, traces: Traces | None) -> str:
     """Return what Ray says, made more precise by what was left, if its machine still answers."""
     if traces is None:
         return why
@@ -85,7 +85,7 @@ def with_cause(why: str, traces: Traces | None) -> str:
     return why
 
 
-def with_log(why: str, traces: Traces | None) -> str:
+def add_log(why: str, traces: Traces | None) -> str:
     if traces is None:
         return f"{why}; its machine says nothing either"
     lines = [line[:LONGEST] for line in traces.lines]

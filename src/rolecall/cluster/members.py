@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from rolecall.cluster.endings import told_of, traces_of, with_cause, with_log
+from rolecall.cluster.endings import add_cause, add_log, describe_death, read_traces
 from rolecall.cluster.places import Place
 from rolecall.cluster.session import PARTS, RaySession
 from rolecall.core.errors import RunEndingError, first_line
@@ -44,7 +44,7 @@ class Member:
     why: str = ""  # it is not started again
 
 
-async def result_of(reference: Any, actor: Any = None) -> Any:
+async def await_result(reference: Any, actor: Any = None) -> Any:
     """Raises what the actor's method raises, and LostError where its process has ended."""
     from ray import exceptions
 
@@ -53,13 +53,13 @@ async def result_of(reference: Any, actor: Any = None) -> Any:
     except exceptions.RayTaskError as error:
         raise error.cause from None
     except exceptions.RayError as error:
-        raise LostError(told_of(error), actor) from None
+        raise LostError(describe_death(error), actor) from None
 
 
 async def ask(member: Member, method: str, *arguments: Any) -> Any:
     """The answer of its actor. Raises as `result_of`."""
     actor = member.actor
-    return await result_of(getattr(actor, method).remote(*arguments), actor)
+    return await await_result(getattr(actor, method).remote(*arguments), actor)
 
 
 # Of an actor that `Members` keeps alive, beside where it is.
@@ -166,7 +166,9 @@ class Members:
             await self._changed.wait()
         return serving
 
-    async def each(self, members: list[Member], method: str, *arguments: Any) -> dict[Any, Any]:
+    async def call_each(
+        self, members: list[Member], method: str, *arguments: Any
+    ) -> dict[Any, Any]:
         """Return the answers by actor; members that are lost meanwhile are started again."""
         answers: dict[Any, Any] = {}
 
@@ -230,13 +232,13 @@ class Members:
         if member.place is None:
             return why
         process = member.place
-        request = self.session.run_on(process.node, traces_of, process.log, process.oom_kills)
+        request = self.session.run_on(process.node, read_traces, process.log, process.oom_kills)
         try:
             async with asyncio.timeout(ASK_S):
-                traces = await result_of(request)
+                traces = await await_result(request)
         except (LostError, TimeoutError):
             traces = None
-        return with_log(with_cause(why, traces), traces)
+        return add_log(add_cause(why, traces), traces)
 
     async def _until_its_end(self, member: Member) -> None:
         """Learn of its end from Ray, also where nobody asks it for anything."""
@@ -254,7 +256,7 @@ class Members:
     async def _listen(self, member: Member) -> None:
         actor = member.actor
         ping = actor.ping.options(concurrency_group="watch")
-        answer = asyncio.ensure_future(result_of(ping.remote(), actor))
+        answer = asyncio.ensure_future(await_result(ping.remote(), actor))
         for _ in range(PARTS):
             done, _ = await asyncio.wait([answer], timeout=self.section.heartbeat_s / PARTS)
             if done:

@@ -29,7 +29,7 @@ class Place:
     gpus: str | None = None  # those of the machine that it sees
 
 
-def settled(name: str, scratch: Path, gpus: str | None) -> Place:
+def settle_actor(name: str, scratch: Path, gpus: str | None) -> Place:
     """The place of this actor, which from now on writes to a log of its own.
 
     `gpus`: those of its machine that it sees, "0,1"; None: what Ray lets it see.
@@ -56,10 +56,10 @@ class Hosted:
 
     def __init__(self, name: str, scratch: Path, gpus: str | None = None) -> None:
         """`name`: of its log, in `scratch`; `gpus`: as of `settled`."""
-        self.place = settled(name, scratch, gpus)
+        self.place = settle_actor(name, scratch, gpus)
 
     @contextmanager
-    def named(self) -> Iterator[None]:
+    def name_machine(self) -> Iterator[None]:
         """Name this machine in errors, as what the config names may be missing on it."""
         try:
             yield

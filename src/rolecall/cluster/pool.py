@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from rolecall.cluster.endings import told_of
-from rolecall.cluster.session import RaySession, at
+from rolecall.cluster.endings import describe_death
+from rolecall.cluster.session import RaySession, pin_to_node
 
 LOOK_S = 10.0  # between two looks whether Ray has found all GPUs
 log = logging.getLogger("rolecall")
@@ -67,7 +67,7 @@ class Pool:
                 for reference in bundles:
                     ray.cancel(reference)
             except ray.exceptions.RayError as error:  # its machine has just gone
-                log.info("pool %s: %s", self.name, told_of(error))
+                log.info("pool %s: %s", self.name, describe_death(error))
                 time.sleep(min(1.0, remaining))
             if not warned:
                 notices.warning("pool %s waits for %d free GPUs", self.name, self.size)
@@ -105,7 +105,7 @@ class Seat:
     pool: Pool
     gpus: tuple[int, ...]
 
-    def taken(self, *, again: bool = False) -> tuple[dict[str, Any], str]:
+    def take(self, *, again: bool = False) -> tuple[dict[str, Any], str]:
         """Ray's options for the actor, and its GPUs as CUDA_VISIBLE_DEVICES has them.
 
         Raises NoRoomError as `Pool.gpus`, and where they are on several machines.
@@ -118,10 +118,10 @@ class Seat:
                 f"would be on several machines: {', '.join(gpu.address for gpu in mine)}"
             )
         visible = ",".join(gpu.number for gpu in mine)
-        return {"num_cpus": 0, "scheduling_strategy": at(mine[0].node)}, visible
+        return {"num_cpus": 0, "scheduling_strategy": pin_to_node(mine[0].node)}, visible
 
 
-def placed(
+def place_actor(
     session: RaySession, seat: Seat | None, number: int, *, avoided: str = ""
 ) -> tuple[dict[str, Any], str | None]:
     """Ray's options for the actor of this number among its like, and the GPUs that it sees.
@@ -129,8 +129,8 @@ def placed(
     Without a seat it has none. `avoided`: a machine that may be gone. Raises NoRoomError.
     """
     if seat is None:
-        return session.options_of(number, avoided=avoided), None
-    return seat.taken(again=bool(avoided))
+        return session.actor_options(number, avoided=avoided), None
+    return seat.take(again=bool(avoided))
 
 
 def _order(gpu: Gpu) -> tuple[str, str, int, str]:

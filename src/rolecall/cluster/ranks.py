@@ -10,10 +10,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rolecall.cluster.copying import fetched
-from rolecall.cluster.endings import Traces, told_of, traces_of, with_cause
-from rolecall.cluster.places import Place, settled
-from rolecall.cluster.pool import Seat, placed
+from rolecall.cluster.copying import fetch_folder
+from rolecall.cluster.endings import Traces, add_cause, describe_death, read_traces
+from rolecall.cluster.places import Place, settle_actor
+from rolecall.cluster.pool import Seat, place_actor
 from rolecall.cluster.session import PARTS, RaySession
 from rolecall.learners.ranks import child
 from rolecall.runtime.keyed_sockets import Address, callers, connect, read_json, send_json
@@ -26,9 +26,9 @@ class RankHost:
     """An actor that is one rank."""
 
     def __init__(self, name: str, scratch: Path, gpus: str | None) -> None:
-        self.place, self.scratch = settled(name, scratch, gpus), scratch
+        self.place, self.scratch = settle_actor(name, scratch, gpus), scratch
 
-    def where(self) -> tuple[Place, str, int]:
+    def locate(self) -> tuple[Place, str, int]:
         """Return the rank's place, its machine's address, and a port that is free there."""
         import ray
 
@@ -60,7 +60,7 @@ class RankActors:
         self._serving: list[Any] = []
 
     def _actor(self, name: str, rank: int, seat: Seat | None) -> Any:
-        options, gpus = placed(self.session, seat, rank)
+        options, gpus = place_actor(self.session, seat, rank)
         always = {"max_restarts": 0, "max_concurrency": 2, "concurrency_groups": {"watch": 1}}
         return self.session.ray.remote(**always, **options)(RankHost).remote(
             name, self.session.scratch, gpus
@@ -74,11 +74,11 @@ class RankActors:
         """
         ray, until = self.session.ray, time.monotonic() + timeout_s
         try:
-            answers = ray.get([actor.where.remote() for actor in self.actors], timeout=timeout_s)
+            answers = ray.get([actor.locate.remote() for actor in self.actors], timeout=timeout_s)
         except ray.exceptions.GetTimeoutError as error:
             raise RuntimeError(f"it did not come up within {timeout_s:g} s") from error
         except ray.exceptions.RayError as error:
-            raise RuntimeError(told_of(error)) from error
+            raise RuntimeError(describe_death(error)) from error
         self.places = [process for process, _, _ in answers]
         here, alone = (
             ray.util.get_node_ip_address(),
@@ -103,7 +103,7 @@ class RankActors:
         """Raises RuntimeError where one that has not called will not."""
         for rank in set(range(len(self.actors))) - found.keys():
             ended, _ = self.session.ray.wait([self._serving[rank]], timeout=0)
-            why = self.how_ended(rank) if ended else "it did not call the trainer in time"
+            why = self.describe_end(rank) if ended else "it did not call the trainer in time"
             if ended or time.monotonic() > until:
                 raise RuntimeError(f"rank {rank}: {why}")
 
@@ -115,9 +115,11 @@ class RankActors:
         ray, source, here = self.session.ray, self.places[0].node, self.session.here
         if source != here:
             try:
-                ray.get(self.session.run_on(here, fetched, folder, source, lambda size: folder))
+                ray.get(
+                    self.session.run_on(here, fetch_folder, folder, source, lambda size: folder)
+                )
             except ray.exceptions.RayError as error:
-                raise RuntimeError(told_of(error)) from error
+                raise RuntimeError(describe_death(error)) from error
 
     @property
     def machine(self) -> str:
@@ -134,7 +136,7 @@ class RankActors:
         late = [rank for rank, reference in enumerate(pings) if reference not in answered]
         return late[0] if late else None
 
-    def how_ended(self, rank: int) -> str:
+    def describe_end(self, rank: int) -> str:
         """Return what Ray and the rank's machine say of its end."""
         ray, why = self.session.ray, "its connection was lost"
         try:
@@ -142,8 +144,8 @@ class RankActors:
         except ray.exceptions.GetTimeoutError:
             why = "it closed its connection"
         except ray.exceptions.RayError as error:
-            why = told_of(error)
-        return with_cause(why, self._traces(rank))
+            why = describe_death(error)
+        return add_cause(why, self._traces(rank))
 
     def host(self, rank: int) -> str:
         return self.places[rank].host
@@ -154,7 +156,7 @@ class RankActors:
 
     def _traces(self, rank: int) -> Traces | None:
         process = self.places[rank]
-        request = self.session.run_on(process.node, traces_of, process.log, process.oom_kills)
+        request = self.session.run_on(process.node, read_traces, process.log, process.oom_kills)
         try:
             traces: Traces = self.session.ray.get(request, timeout=ASK_S)
         except self.session.ray.exceptions.RayError:

@@ -38,7 +38,7 @@ class Replica(Hosted):
     async def start(self) -> Place:
         """Load the models. Raises what makes that impossible."""
         if self.engine is None:
-            with self.named():
+            with self.name_machine():
                 self.engine = await self.make()
         return self.place
 
@@ -89,8 +89,8 @@ class Replica(Hosted):
     async def resume(self) -> None:
         await self._engine.resume()
 
-    async def forget(self) -> None:
-        await self._engine.forget()
+    async def reset_prefix_cache(self) -> None:
+        await self._engine.reset_prefix_cache()
 
     async def sleep(self, weights: bool) -> None:
         await self._engine.sleep(weights=weights)

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from rolecall.cluster.copying import fetched
-from rolecall.cluster.endings import told_of
-from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, result_of
-from rolecall.cluster.pool import Seat, placed
+from rolecall.cluster.copying import fetch_folder
+from rolecall.cluster.endings import describe_death
+from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, await_result
+from rolecall.cluster.pool import Seat, place_actor
 from rolecall.cluster.replica import Make, Replica
 from rolecall.cluster.routing import RoutedEngine
 from rolecall.cluster.session import RaySession
@@ -86,7 +86,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         )
 
     def _actor(self, number: int, avoided: str) -> Any:
-        options, gpus = placed(self.session, self._seats[number], number, avoided=avoided)
+        options, gpus = place_actor(self.session, self._seats[number], number, avoided=avoided)
         name = f"engine-{'-'.join(self.names)}-{number}"
         remote_class = self.session.ray.remote(**ALWAYS, **options)(Replica)
         finishes = self.session.section.in_flight == "finish"
@@ -173,7 +173,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
 
     async def trust(self, policy: str) -> None:
         self._published[policy].known = True
-        await self.engines.each(await self.some(), "serve", policy)
+        await self.engines.call_each(await self.some(), "serve", policy)
 
     async def _prove(self, member: Member, probe: Probe) -> None:
         """Raises PublishError where it says something else."""
@@ -194,12 +194,13 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         assert newest.written is not None, "they are in files"
         folder, source = newest.written.folder, newest.written.machine or self.session.here
         if member.place is not None and member.place.node != source:
-            there = partial(_place_of, self.session.scratch.name, f"{policy}.{member.number}")
-            copied = self.session.run_on(member.place.node, fetched, folder, source, there)
+            there = partial(_weights_folder, self.session.scratch.name, f"{policy}.{member.number}")
+            copied = self.session.run_on(member.place.node, fetch_folder, folder, source, there)
             try:
-                folder = await result_of(copied, member.actor)
+                folder = await await_result(copied, member.actor)
             except self.session.ray.exceptions.RayError as error:
-                why = f"weights of {policy!r} did not come from their machine: {told_of(error)}"
+                reason = describe_death(error)
+                why = f"weights of {policy!r} did not come from their machine: {reason}"
                 raise LostError(why, member.actor) from error
         await ask(member, "load_files", policy, newest.version, folder)
 
@@ -239,8 +240,8 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
     async def resume(self) -> None:
         await self._all("resume")
 
-    async def forget(self) -> None:
-        await self._all("forget")
+    async def reset_prefix_cache(self) -> None:
+        await self._all("reset_prefix_cache")
 
     async def sleep(self, *, weights: bool) -> None:
         await self._all("sleep", weights)
@@ -253,7 +254,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
 
     async def _all(self, method: str, *arguments: Any) -> None:
         await self.start()
-        await self.engines.each(self.engines.serving, method, *arguments)
+        await self.engines.call_each(self.engines.serving, method, *arguments)
 
     async def close(self) -> None:
         if self._sending is not None:
@@ -261,6 +262,6 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         await self.engines.close()
 
 
-def _place_of(scratch: str, name: str, size: int) -> Path:
+def _weights_folder(scratch: str, name: str, size: int) -> Path:
     """Return a folder on an engine's machine, for weights that it reads."""
     return shared_folder(scratch, name, room=size)

@@ -95,7 +95,7 @@ class RoutedEngine(Router, Engine):
         self._asked: dict[str, Member] = {}  # by request id
 
     async def generate(self, request: Request) -> list[Completion]:
-        async def asked(member: Member) -> list[Completion]:
+        async def ask_member(member: Member) -> list[Completion]:
             self._asked[request.id] = member
             try:
                 completions: list[Completion] = await ask(member, "generate", request)
@@ -108,7 +108,7 @@ class RoutedEngine(Router, Engine):
 
         task, attempt, _ = request.order
         with call_tree.waiting():
-            return await self._answered(task, attempt, asked, load=request.n)
+            return await self._answered(task, attempt, ask_member, load=request.n)
 
     async def cancel(self, request_id: str) -> None:
         if member := self._asked.get(request_id):

@@ -117,7 +117,7 @@ class RaySession:
         """Ray's name of this machine."""
         return str(self.ray.get_runtime_context().get_node_id())
 
-    def options_of(self, number: int, *, avoided: str = "") -> dict[str, Any]:
+    def actor_options(self, number: int, *, avoided: str = "") -> dict[str, Any]:
         """Ray's for the actor of this number among its like, which has no GPU.
 
         Actors go round the machines and share their cores, as processes do. `avoided`: a machine
@@ -125,9 +125,9 @@ class RaySession:
         """
         alive = sorted(node["NodeID"] for node in self.nodes())
         nodes = [node for node in alive if node != avoided] or alive
-        return {"num_cpus": 0, "scheduling_strategy": at(nodes[number % len(nodes)])}
+        return {"num_cpus": 0, "scheduling_strategy": pin_to_node(nodes[number % len(nodes)])}
 
-    def device_of(self, named: str) -> str:
+    def actor_device(self, named: str) -> str:
         """The device of an actor: cuda, which is its own, or cpu. `named`: in the config."""
         on_gpu = self.gpus() > 0 if named == "auto" else named.startswith("cuda")
         return "cuda" if on_gpu else "cpu"
@@ -135,7 +135,7 @@ class RaySession:
     def run_on(self, node: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """A reference to what the function returns on that machine."""
         work = self.ray.remote(num_cpus=0, max_retries=0)(_done_here)
-        return work.options(scheduling_strategy=at(node)).remote(function, *arguments)
+        return work.options(scheduling_strategy=pin_to_node(node)).remote(function, *arguments)
 
     def kill(self, node: str, pid: int) -> Any:
         """End a process of that machine, also one that is stopped. Returns a reference to that."""
@@ -209,7 +209,7 @@ def _chain(error: BaseException | None) -> str:
     return "\n".join(messages)
 
 
-def at(node: str) -> Any:
+def pin_to_node(node: str) -> Any:
     """Place on this node or nowhere: what merely prefers a node, Ray puts on others too."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -40,7 +40,7 @@ class DirectTransfers:
             ask(member, "receive", policy, version, point.at, number * each)
             for number, member in enumerate(members)
         ]
-        wrong, *errors = await point.met([send(point.at), *receiving])
+        wrong, *errors = await point.meet([send(point.at), *receiving])
         lost = [(m, e) for m, e in zip(members, errors, strict=True) if isinstance(e, LostError)]
         for member, error in lost:
             self._lost(member, error)

@@ -16,7 +16,7 @@ from rolecall.cluster.places import Hosted, Place
 from rolecall.cluster.routing import RoutedEngine
 from rolecall.core.errors import RunEndingError
 from rolecall.core.types import Episode, Swap, Task
-from rolecall.rollout.episodes import Manner, Played, RolloutContext, play_until_done, replay
+from rolecall.rollout.episodes import Played, PlaySettings, RolloutContext, play_until_done, replay
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage.run_folder import Journal
 
@@ -89,7 +89,7 @@ class EpisodeWorker(Hosted):
         """Make what episodes are played with. Raises what makes that impossible."""
         asyncio.get_running_loop().set_task_factory(task_factory)
         if self.context is None:
-            with self.named():
+            with self.name_machine():
                 self.context, self.engines = await self.make()
         return self.place
 
@@ -99,7 +99,7 @@ class EpisodeWorker(Hosted):
             engine.take(serving)
 
     async def play(
-        self, task: Task, step: int | str, split: str, attempt: int, manner: Manner,
+        self, task: Task, step: int | str, split: str, attempt: int, manner: PlaySettings,
         journal: Path | None,
     ) -> Played:  # fmt: skip
         """Play as `Player.play` does."""
@@ -111,7 +111,7 @@ class EpisodeWorker(Hosted):
         return played
 
     async def replay(self, episode: Episode, swap: Swap | None) -> Episode:
-        return await replay(self._context(Manner()), episode, swap)
+        return await replay(self._context(PlaySettings()), episode, swap)
 
     async def close(self) -> None:
         if self.journal is not None:
@@ -119,9 +119,9 @@ class EpisodeWorker(Hosted):
         if self.context is not None:
             await self.context.close()
 
-    def _context(self, manner: Manner) -> RolloutContext:
+    def _context(self, manner: PlaySettings) -> RolloutContext:
         assert self.context is not None, "it has been started"
-        return self.context.in_manner(manner)
+        return self.context.with_settings(manner)
 
     def _journal(self, path: Path) -> Journal:
         """Return this worker's part of the journal of a step."""

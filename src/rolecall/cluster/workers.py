@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, result_of
+from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, await_result
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.routing import Router
 from rolecall.cluster.session import RaySession
 from rolecall.cluster.worker import Engines, EpisodeWorker, Make
 from rolecall.core.types import Episode, Swap, Task
-from rolecall.rollout.episodes import Manner, Played
+from rolecall.rollout.episodes import Played, PlaySettings
 
 
 class Workers(Router):
@@ -33,7 +33,7 @@ class Workers(Router):
             engine.watchers.append(self._tell)
 
     def _actor(self, number: int, avoided: str) -> Any:
-        options = self.session.options_of(number, avoided=avoided)
+        options = self.session.actor_options(number, avoided=avoided)
         remote_class = self.session.ray.remote(**ALWAYS, **options)(EpisodeWorker)
         return remote_class.remote(number, self._makes[number], self.session.scratch)
 
@@ -59,7 +59,7 @@ class Workers(Router):
         ]
 
     async def play(
-        self, task: Task, *, step: int | str, split: str, attempt: int, manner: Manner,
+        self, task: Task, *, step: int | str, split: str, attempt: int, manner: PlaySettings,
         journal: Path | None,
     ) -> Played:  # fmt: skip
         """Play as `Player.play` does. Raises RunEndingError where no worker is left."""
@@ -82,16 +82,16 @@ class Workers(Router):
         self.workers.lost(member, error)
 
     async def _asked(self, task: str, attempt: int, method: str, *arguments: Any) -> Any:
-        async def asked(member: Member) -> Any:
+        async def ask_member(member: Member) -> Any:
             actor = member.actor
             reference = getattr(actor, method).remote(*arguments)
             try:
-                return await result_of(reference, actor)
+                return await await_result(reference, actor)
             except asyncio.CancelledError:
                 self.session.ray.cancel(reference)
                 raise
 
-        return await self._answered(task, attempt, asked)
+        return await self._answered(task, attempt, ask_member)
 
     async def close(self) -> None:
         await self.workers.close()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rolecall.config.other_names import hint_of
+from rolecall.config.other_names import suggest_option
 from rolecall.core.errors import ConfigError
 
 # Keys that had another name before; `*` stands for any one part of a key.
@@ -80,7 +80,7 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
         keys = _keys(model, place[:-1])
         if "." in place[-1]:
             return f"a key with dots is for the command line; in a file write {_nested(place[-1])}"
-        if not keys and (hint := hint_of(place[-1])):
+        if not keys and (hint := suggest_option(place[-1])):
             return f"unknown key; {hint}"
         if not keys:
             return f"unknown key; {'.'.join(key.split('.')[:-1])} takes no options, remove it"
@@ -89,7 +89,7 @@ def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: st
             return f"unknown key where {section}.name is {branch}; remove it, or name another"
         parts = [parent for parent in keys if parent != "stages"]  # which have keys of all parts
         inside = {key: parent for parent in parts for key in _keys(model, [*place[:-1], parent])}
-        if place[-1] not in inside and (hint := hint_of(place[-1])):
+        if place[-1] not in inside and (hint := suggest_option(place[-1])):
             return f"unknown key; {hint}"
         near = difflib.get_close_matches(place[-1], keys, n=3, cutoff=0.5)
         if not difflib.get_close_matches(place[-1], near, cutoff=0.8):  # it may be one level deeper

@@ -28,7 +28,7 @@ class EvaluationSampling(Section):
     """The same: most tokens of a turn."""
 
     @property
-    def given(self) -> dict[str, Any]:
+    def set_keys(self) -> dict[str, Any]:
         """The keys that are set: {"temperature": 0.6, "top_p": 0.95}."""
         return self.model_dump(exclude_none=True)
 
@@ -70,7 +70,7 @@ class EvaluationConfig(Section):
                 raise ValueError(f"{source} needs a whole number of at least 1")
         return given
 
-    def samples_of(self, source: str) -> int:
+    def samples_per_task(self, source: str) -> int:
         """Attempts at each task of a source."""
         if isinstance(self.samples, int):
             return self.samples
@@ -92,7 +92,7 @@ class EvaluationConfig(Section):
         names = [] if isinstance(self.samples, int) else list(self.samples)
         return [name for name in names if name != DEFAULT]
 
-    def k_of(self, samples: int) -> int:
+    def choose_k(self, samples: int) -> int:
         """k of pass@k, where tasks have so many attempts."""
         return min(MOST_K, samples) if self.k is None else self.k
 
@@ -105,12 +105,12 @@ class EvaluationConfig(Section):
     @property
     def sampled_with(self) -> dict[str, Any]:
         """The settings that override each agent's own sampling."""
-        return self.sampling.given | ({"temperature": 0.0} if self.greedy else {})
+        return self.sampling.set_keys | ({"temperature": 0.0} if self.greedy else {})
 
     @property
     def _numbers(self) -> list[int]:
         assert isinstance(self.samples, dict)
-        return [*self.samples.values(), self.samples_of(DEFAULT)]
+        return [*self.samples.values(), self.samples_per_task(DEFAULT)]
 
 
 def check_evaluation(config: EvaluationConfig) -> Iterator[str]:
@@ -142,7 +142,7 @@ def check_evaluation(config: EvaluationConfig) -> Iterator[str]:
 
 
 def _check_sampling(config: EvaluationConfig) -> Iterator[str]:
-    drawn = [name for name in config.sampling.given if name != "max_tokens"]
+    drawn = [name for name in config.sampling.set_keys if name != "max_tokens"]
     if config.greedy and drawn:
         yield (
             f"evaluation.sampling.{drawn[0]}: evaluation.greedy takes the most likely tokens, so "

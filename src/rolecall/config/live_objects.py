@@ -14,21 +14,23 @@ from typing import Any
 from rolecall.core.errors import ConfigError
 
 
-def named(value: Any) -> Any:
+def name_objects(value: Any) -> Any:
     """Return a config with `path/to/file.py:name` in place of functions and classes.
 
     They may be values, and the keys of `rewards`. Raises ConfigError for what no file holds.
     """
     if isinstance(value, Mapping):
-        return {_name_of(k) if callable(k) else k: named(each) for k, each in value.items()}
+        return {
+            _object_name(k) if callable(k) else k: name_objects(each) for k, each in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [named(each) for each in value]
+        return [name_objects(each) for each in value]
     if isinstance(value, Path):
         return str(value)
-    return _name_of(value) if callable(value) else value
+    return _object_name(value) if callable(value) else value
 
 
-def _name_of(found: Any) -> str:
+def _object_name(found: Any) -> str:
     # A workflow is an object that calls the function of which it was made.
     inner = getattr(found, "play", found)
     name = getattr(inner, "__qualname__", "")

@@ -17,7 +17,7 @@ from yaml import YAMLError
 from rolecall.config import stages
 from rolecall.config.errors import explain, wrong_entries
 from rolecall.config.merging import NAMED, dotlist, merge, over
-from rolecall.config.places import Places, places_of
+from rolecall.config.places import Places, read_places
 from rolecall.config.references import BROKEN, describe, problems_in, references_in
 from rolecall.config.schema import Config, StageConfig
 from rolecall.core.errors import ConfigError, first_line, nearest
@@ -84,15 +84,15 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         raise _broken(error, files, overrides or []) from error
     except READING as error:
         raise _unreadable(error, path) from error
-    places = places_of(files, own_overrides)
+    places = read_places(files, own_overrides)
     if stage is not None:
-        places = places.of_stage(stage)
+        places = places.for_stage(stage)
     try:
         config = Config.model_validate(plain)
     except ValidationError as error:
         wrong = explain(error, Config, plain)
         raise UnreadableError(
-            *map(places.located, wrong.problems),
+            *map(places.locate, wrong.problems),
             keys=[".".join(entry) for entry in wrong_entries(error, plain)],
             rest=_without_wrong(error, plain, places),
         ) from error
@@ -109,7 +109,7 @@ def load_stages(path: Path, overrides: list[str] | None = None) -> list[StageCon
     try:
         loaded = read_files(path, files)
         with _located(files, overrides or []):
-            return stages.listed(loaded, overrides or [])
+            return stages.list_stages(loaded, overrides or [])
     except BROKEN as error:
         raise _broken(error, files, overrides or []) from error
     except READING as error:
@@ -136,15 +136,15 @@ def _located(files: dict[str, Path], overrides: list[str]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        places = places_of(files, overrides)
-        raise ConfigError(*map(places.located, error.problems)) from error
+        places = read_places(files, overrides)
+        raise ConfigError(*map(places.locate, error.problems)) from error
 
 
 def _broken(
     error: OmegaConfBaseException, files: dict[str, Path], overrides: list[str]
 ) -> ConfigError:
     """Return the problem of a text with a broken reference, with its file and line."""
-    return ConfigError(places_of(files, overrides).located(describe(error)))
+    return ConfigError(read_places(files, overrides).locate(describe(error)))
 
 
 def _unreadable(error: Exception, path: Path) -> ConfigError:

@@ -25,7 +25,7 @@ def over(below: DictConfig, found: DictConfig) -> DictConfig:
     A section with another name starts anew: the options of the first are not its own.
     """
     for key in NAMED:
-        if _name_of(found.get(key)) not in (None, _name_of(below.get(key))):
+        if _section_name(found.get(key)) not in (None, _section_name(below.get(key))):
             below.pop(key, None)
     return merge(_whole(below), _whole(found))
 
@@ -57,7 +57,7 @@ def _is_plain(config: DictConfig, key: Any) -> bool:
     return not (OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key))
 
 
-def _name_of(section: Any) -> Any:
+def _section_name(section: Any) -> Any:
     return section.get("name") if isinstance(section, DictConfig) else section
 
 

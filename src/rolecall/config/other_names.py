@@ -137,7 +137,7 @@ OTHER_NAMES: dict[str, tuple[str, str]] = {
 }
 
 
-def hint_of(name: str) -> str:
+def suggest_option(name: str) -> str:
     """Return what to write instead of another library's option, or "" if it is none."""
     if name not in OTHER_NAMES:
         return ""

@@ -23,7 +23,7 @@ class Places:
     lines: dict[str, str] = field(default_factory=dict)  # dotted key -> `team.yaml:12`
     overridden: frozenset[str] = frozenset()
 
-    def of_stage(self, number: int) -> Places:
+    def for_stage(self, number: int) -> Places:
         """Return the places of one stage, with a stage's own keys where the stage has them."""
         prefix = f"stages.{number}."
         own = {
@@ -35,7 +35,7 @@ class Places:
             own["rollout.data"] = own["from"]
         return replace(self, lines=self.lines | own)
 
-    def located(self, problem: str) -> str:
+    def locate(self, problem: str) -> str:
         """`learner.dtype: ...` -> `team.yaml:12: learner.dtype: ...`."""
         match = _KEY.match(problem)
         key = re.sub(r"\[(\d+)\]", r".\1", match[0]) if match and self.file else ""
@@ -48,7 +48,7 @@ class Places:
         return f"{self.file}: {problem}" if self.file else problem
 
 
-def places_of(files: dict[str, Path], overrides: list[str]) -> Places:
+def read_places(files: dict[str, Path], overrides: list[str]) -> Places:
     """Read where each key of YAML files stands, of which later ones override earlier ones.
 
     Their keys are what messages call the files.

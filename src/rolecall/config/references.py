@@ -46,7 +46,7 @@ def references_in(unresolved: Any, config: Referring) -> References:
     return {path: pair for path, pair in values.items() if pair[1] is not _MISSING}
 
 
-def as_written(config: Referring) -> dict[str, Any]:
+def written_keys(config: Referring) -> dict[str, Any]:
     """Return all keys with references in place of the values that they had when it was loaded.
 
     A value that has been changed since stays. Other text is escaped, so that it is read as it is.

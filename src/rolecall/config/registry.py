@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from rolecall.config.errors import explain
-from rolecall.config.user_lines import place_of
+from rolecall.config.user_lines import locate_error
 from rolecall.core.errors import ConfigError, first_line, nearest
 
 # kind -> name -> "module:attribute"; nothing is imported before it is asked for
@@ -141,10 +141,10 @@ def resolve(kind: str, name: str, *, key: str) -> Any:
     names = BUILT_IN[kind]
     if name not in names and ":" not in name:
         raise ConfigError(f"{key}: there is no {kind} {name!r}; {nearest(name, list(names))}")
-    return imported(names.get(name, name), key=key)
+    return import_object(names.get(name, name), key=key)
 
 
-def imported(path: str, *, key: str) -> Any:
+def import_object(path: str, *, key: str) -> Any:
     """Import the object at an import path. Raises ConfigError that names the config key."""
     module, colon, attribute = path.rpartition(":")
     if not colon:
@@ -154,7 +154,7 @@ def imported(path: str, *, key: str) -> Any:
     except (ImportError, OSError, SyntaxError) as error:
         raise ConfigError(f"{key}: {path!r} cannot be imported: {error}") from error
     except Exception as error:  # the file is the user's: whatever it raises is told with its line
-        where = f" ({line})" if (line := place_of(error)) else ""
+        where = f" ({line})" if (line := locate_error(error)) else ""
         raise ConfigError(
             f"{key}: {path!r} cannot be imported: {first_line(error)}{where}"
         ) from error
@@ -162,6 +162,8 @@ def imported(path: str, *, key: str) -> Any:
         return getattr(holder, attribute)
     except AttributeError as error:
         raise ConfigError(f"{key}: {module} has no {attribute!r}") from error
+    except ImportError as error:  # an old name
+        raise ConfigError(f"{key}: {error}") from error
 
 
 @cache
@@ -199,7 +201,7 @@ def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
     )
 
 
-def checked_options(
+def check_options(
     call: Callable[..., Any], options: dict[str, Any], *, key: str, skip: int
 ) -> dict[str, Any]:
     """Options with the types that a signature asks for. Raises ConfigError under the config key."""

@@ -362,49 +362,49 @@ class Config(Section):
     _references: References = PrivateAttr(default_factory=dict)  # what it was written with
 
     @property
-    def trained(self) -> set[str]:
+    def trained_policies(self) -> set[str]:
         """Names of the policies that a trainable agent speaks with."""
         return {agent.policy for agent in self.team.values() if agent.trainable}
 
-    def engine_of(self, policy: str) -> EngineConfig:
+    def get_engine(self, policy: str) -> EngineConfig:
         """Return the engine section of a policy."""
         return self.policies[policy].engine or self.engine
 
-    def learner_of(self, policy: str) -> LearnerConfig:
+    def get_learner(self, policy: str) -> LearnerConfig:
         """Return the learner section of a policy."""
         return self.policies[policy].learner or self.learner
 
-    def device_of(self, policy: str) -> str:
+    def get_device(self, policy: str) -> str:
         """Return the device of a policy's weights, as the config names it."""
-        return self.policies[policy].device or self.learner_of(policy).device
+        return self.policies[policy].device or self.get_learner(policy).device
 
     def sampling_dtype(self, policy: str) -> str:
         """Return the dtype that a policy's engine computes in."""
-        return self.engine_of(policy).dtype or self.learner_of(policy).dtype
+        return self.get_engine(policy).dtype or self.get_learner(policy).dtype
 
     def is_ranked(self, policy: str) -> bool:
         """Return whether processes of their own train a policy."""
-        return self.learner_of(policy).is_ranked
+        return self.get_learner(policy).is_ranked
 
     def is_rounded(self, policy: str) -> bool:
         """Return whether sampler or learner compute in less than float32."""
-        return {self.sampling_dtype(policy), self.learner_of(policy).dtype} != {"float32"}
+        return {self.sampling_dtype(policy), self.get_learner(policy).dtype} != {"float32"}
 
     def weights_are_apart(self, policy: str) -> bool:
         """Return whether the engine samples a trained policy with weights apart from its
         learner's.
         """
-        engine = self.engine_of(policy)
+        engine = self.get_engine(policy)
         return self.is_ranked(policy) or self.is_replicated(policy) or engine.separate_weights
 
     def is_replicated(self, policy: str) -> bool:
         """Return whether engines in processes of a cluster sample a policy."""
-        return self.cluster.is_remote and self.engine_of(policy).runs_on_cluster
+        return self.cluster.is_remote and self.get_engine(policy).runs_on_cluster
 
-    def pool_of(self, policy: str) -> str | None:
+    def get_pool(self, policy: str) -> str | None:
         """Return the pool of a cluster that a policy uses, if it needs one that is there."""
         pools = self.cluster.pools
-        is_ranked = policy in self.trained and self.is_ranked(policy)
+        is_ranked = policy in self.trained_policies and self.is_ranked(policy)
         if not (is_ranked or self.is_replicated(policy)):
             return None
         named = self.policies[policy].pool
@@ -426,17 +426,17 @@ class Config(Section):
 
     def is_embedded(self, policy: str) -> bool:
         """Return whether an engine samples a model of this process for a policy."""
-        return self.engine_of(policy).is_embedded and not self.is_replicated(policy)
+        return self.get_engine(policy).is_embedded and not self.is_replicated(policy)
 
     def takes_text(self, policy: str) -> bool:
         """Return whether an engine takes messages and returns text, so that no turn of it has
         tokens.
         """
-        return self.engine_of(policy).takes_text(self.policies[policy].base)
+        return self.get_engine(policy).takes_text(self.policies[policy].base)
 
-    def located(self, problems: Iterable[str]) -> ConfigError:
+    def locate_problems(self, problems: Iterable[str]) -> ConfigError:
         """One error of all problems, each with the line of the file where its key stands."""
-        return ConfigError(*map(self._places.located, problems))
+        return ConfigError(*map(self._places.locate, problems))
 
     @model_validator(mode="before")
     @classmethod
@@ -468,12 +468,12 @@ class Config(Section):
         for agent in self.team.values():
             if not agent.trainable:
                 agent.invalid_penalty = 0.0
-        for name in set(self.policies) - self.trained:
+        for name in set(self.policies) - self.trained_policies:
             self.policies[name].optimizer = None
         for critic in self.critics.values():
             if critic.optimizer.lr is None:
                 critic.optimizer = critic.optimizer.model_copy(update={"lr": 1e-5})
-        for name in self.trained & set(self.policies):
+        for name in self.trained_policies & set(self.policies):
             policy = self.policies[name]
             optimizer = policy.optimizer or Optimizer()
             if optimizer.lr is None:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from rolecall.config.errors import explain
 from rolecall.config.merging import dotlist, merge, over
-from rolecall.config.other_names import hint_of
+from rolecall.config.other_names import suggest_option
 from rolecall.config.schema import Config, StageConfig
 from rolecall.core.errors import ConfigError
 
@@ -36,7 +36,7 @@ def chosen(loaded: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[s
             raise ConfigError(f"stage={names[-1]}: the file has no stages")
         return loaded, overrides, None
     stages, rest = _separated(loaded.pop("stages"), overrides)
-    listed = checked([own for own, _ in stages])
+    listed = check_stages([own for own, _ in stages])
     choices = [stage.name for stage in listed]
     if names and names[-1] not in choices:
         raise ConfigError(f"stage={names[-1]}: no such stage; write one of: {', '.join(choices)}")
@@ -56,15 +56,15 @@ def chosen(loaded: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[s
     return config, plain, number
 
 
-def listed(loaded: DictConfig, overrides: list[str]) -> list[StageConfig]:
+def list_stages(loaded: DictConfig, overrides: list[str]) -> list[StageConfig]:
     """Return the stages of a file; none where it has none. Raises ConfigError with all problems."""
     if not loaded.get("stages"):
         return []
     stages, _ = _separated(loaded["stages"], overrides)
-    return checked([own for own, _ in stages])
+    return check_stages([own for own, _ in stages])
 
 
-def checked(given: list[Any]) -> list[StageConfig]:
+def check_stages(given: list[Any]) -> list[StageConfig]:
     """Raises ConfigError with all that is wrong with what stages say of themselves."""
     stages: list[StageConfig] = []
     problems: list[str] = []
@@ -146,7 +146,7 @@ def _check_keys(differs: DictConfig, place: str) -> None:
     if unknown:
         near = difflib.get_close_matches(unknown[0], allowed, n=3, cutoff=0.7)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(allowed)}"
-        hint = hint_of(unknown[0]) or hint
+        hint = suggest_option(unknown[0]) or hint
         raise ConfigError(f"{place}.{unknown[0]}: unknown key; {hint}")
 
 

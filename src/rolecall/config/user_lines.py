@@ -23,7 +23,7 @@ def is_users(code: CodeType) -> bool:
     return not code.co_filename.startswith(("<", *_LIBRARIES))
 
 
-def place_of(error: BaseException) -> str:
+def locate_error(error: BaseException) -> str:
     """`team.py:12 in debate`: where user code was when the error arose; "" if it was not there."""
     location, trace = "", error.__traceback__
     while trace is not None:
@@ -65,7 +65,7 @@ def waits_for_another(task: asyncio.Task[Any]) -> str:
     return location if innermost in _PRIMITIVES else ""
 
 
-def defined(call: Callable[..., Any]) -> str:
+def locate_definition(call: Callable[..., Any]) -> str:
     """`reward.py:7`: where a function, or the method that a class calls, begins."""
     function = inspect.unwrap(call if inspect.isroutine(call) else type(call).__call__)
     code = getattr(function, "__code__", None)

@@ -45,7 +45,7 @@ class TooLongError(ValueError):
     """A message of more bytes than are read."""
 
 
-def first(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """Return what went wrong first, where several tasks failed together."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -57,7 +57,7 @@ class Block:
         return self.language.startswith("py")
 
 
-def code_of(text: str) -> str | None:
+def extract_code(text: str) -> str | None:
     """Return the last block that is marked as Python; None if there is none."""
     marked = [block.code for block in _blocks(text) if block.is_python]
     return marked[-1] if marked else None

@@ -227,9 +227,9 @@ class Episode:
 
         It is the own score of `counted_agent` where there is one, else the team's.
         """
-        return self.score_of(self.counted_agent)
+        return self.agent_score(self.counted_agent)
 
-    def score_of(self, agent: str | None) -> float | None:
+    def agent_score(self, agent: str | None) -> float | None:
         """Return an agent's own score if it has one, else the team's."""
         own = None if agent is None else self.metrics.get(f"score/{agent}")
         return self.team_score if own is None else own

@@ -22,13 +22,13 @@ from torch.nn.functional import softplus
 
 from rolecall.agents.chat_template import encode
 from rolecall.agents.control_tokens import controls
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Ids, Turn, group_by
 from rolecall.critics.inputs import CriticInputs
 from rolecall.critics.utilities import read_states
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.optimizer import Stepper
-from rolecall.learners.packing import numbered, pack
+from rolecall.learners.packing import number_turns, pack
 from rolecall.models.attention import layouts
 
 HIDDEN = 128  # numbers of the scorer's hidden layer, as published
@@ -46,7 +46,7 @@ def discrimination_loss(expert: Tensor, policy: Tensor) -> Tensor:
     return softplus(-expert).mean() + softplus(policy).mean()
 
 
-def reward_of(scores: Tensor, logprobs: Tensor, *, kind: Reward) -> Tensor:
+def discriminator_reward(scores: Tensor, logprobs: Tensor, *, kind: Reward) -> Tensor:
     """log D - log(1 - D) = f - log pi, or f itself (`raw`), within plus and minus 5: [M].
 
     f .5, log pi -1: D = .817574, so 1.5.
@@ -98,7 +98,7 @@ class Discriminator:
             for turns in group_by(sampled, "agent"):
                 seen = self._read(turns)
                 scores = self._scores(seen.agent, seen.policy)
-                rewards = reward_of(scores, seen.policy_logprobs, kind=self.reward)
+                rewards = discriminator_reward(scores, seen.policy_logprobs, kind=self.reward)
                 for turn, reward in zip(turns, rewards.tolist(), strict=True):
                     turn.inner_reward = reward
                 self._seen.append(seen)
@@ -129,7 +129,7 @@ class Discriminator:
     def _read(self, turns: list[Turn]) -> Seen:
         """An agent's turns, and as many of its experts' as there are of its own."""
         agent, demonstrations = turns[0].agent, self.experts[turns[0].agent]
-        random = Random(seed_of(self.seed, agent, self.stepper.num_steps))
+        random = Random(derive_seed(self.seed, agent, self.stepper.num_steps))
         whole, rest = divmod(len(turns), len(demonstrations))
         experts = demonstrations * whole + random.sample(demonstrations, rest)
         assert all(turn.logprobs is not None for turn in turns), "an engine has sampled them"
@@ -146,7 +146,7 @@ class Discriminator:
     def _logprobs(self, turns: list[Turn], policy: str) -> Tensor:
         """Return the policy's mean log-prob of the tokens of each turn, which others said: [M]."""
         model, means = self.models[policy], dict[Turn, Tensor]()
-        original, distinct = numbered(list(dict.fromkeys(turns)))
+        original, distinct = number_turns(list(dict.fromkeys(turns)))
         for batch in pack(distinct, budget=self.budget, share=model.shares_prefixes):
             logprobs, _, _ = LogProbs(model)(batch, entropy=False, hidden=False)
             of = batch.turn[batch.mask > 0]

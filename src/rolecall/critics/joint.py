@@ -72,7 +72,7 @@ class JointCritic:
 
     async def annotate(self, episodes: list[Episode]) -> None:
         """Write `values` [T] of every played turn, and `team_values` of its joint step by agent."""
-        for episode, values in zip(episodes, self.values_of(episodes), strict=True):
+        for episode, values in zip(episodes, self.predict_values(episodes), strict=True):
             for joint_step, expected in zip(self.steps_of(episode), values.tolist(), strict=True):
                 for turn in joint_step:
                     by_agent = dict(zip(self.agents, expected, strict=True))
@@ -80,7 +80,7 @@ class JointCritic:
                     length = 1 if turn.tokens is None else len(turn.tokens)
                     turn.values = np.full(length, by_agent[turn.agent], dtype=np.float32)
 
-    def values_of(self, episodes: list[Episode]) -> list[NDArray[np.float64]]:
+    def predict_values(self, episodes: list[Episode]) -> list[NDArray[np.float64]]:
         """Return the values before each joint step: [joint steps, agents] of each episode."""
         by_episode = {e: np.zeros((len(self.steps_of(e)), len(self.agents))) for e in episodes}
         with torch.no_grad():

@@ -14,7 +14,7 @@ import numpy as np
 
 from rolecall.core.types import Episode, Turn
 from rolecall.critics.joint import JointCritic
-from rolecall.runtime.turn_order import known_before
+from rolecall.runtime.turn_order import turns_known_before
 
 TEAM = "team"
 
@@ -32,15 +32,15 @@ class PrefixCritic(JointCritic):
 
     async def annotate(self, episodes: list[Episode]) -> None:
         """Write what each played turn added, as its estimate."""
-        for episode, values in zip(episodes, self.values_of(episodes), strict=True):
+        for episode, values in zip(episodes, self.predict_values(episodes), strict=True):
             gains = np.diff(values[:, 0]).tolist()
             for [turn], gain in zip(prefixes(episode)[:-1], gains, strict=True):
                 turn.estimate = gain
 
     async def before_and_after(self, turn: Turn, episode: Episode) -> tuple[float, float]:
         """The return that is expected without a proposal, and with it, while others may follow."""
-        prefix = replace(episode, turns=[*known_before(turn, episode), turn])
-        [values] = self.values_of([prefix])
+        prefix = replace(episode, turns=[*turns_known_before(turn, episode), turn])
+        [values] = self.predict_values([prefix])
         return float(values[-2, 0]), float(values[-1, 0])
 
     def learn(

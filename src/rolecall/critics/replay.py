@@ -53,7 +53,7 @@ class ReplayCritic(UtilityCritic):
         self.num_learned = 0  # optimizer steps; the replay's draws derive from it
         self.seed = seed
 
-    async def values_of(self, turns: list[Turn]) -> list[float]:
+    async def predict_values(self, turns: list[Turn]) -> list[float]:
         """q of each of an agent's candidates."""
         with torch.no_grad():
             seen = self._read_turns(turns)
@@ -84,7 +84,7 @@ class ReplayCritic(UtilityCritic):
             random = np.random.default_rng((self.seed, self.num_learned))
             number = min(batch, len(self.episodes))
             drawn = random.choice(len(self.episodes), number, replace=False)
-            rows = self._rows_of([self.episodes[index] for index in sorted(drawn)])
+            rows = self._make_rows([self.episodes[index] for index in sorted(drawn)])
             team = self._team_values(rows)
             targets = self._targets(rows, gamma=gamma)
             loss = ((team - targets) ** 2).sum()
@@ -123,7 +123,7 @@ class ReplayCritic(UtilityCritic):
             gamma=gamma,
         )
 
-    def _rows_of(self, remembered: list[Remembered]) -> Rows:
+    def _make_rows(self, remembered: list[Remembered]) -> Rows:
         episodes = [episode for episode, _ in remembered]
         joint = self._joint_steps(episodes)
         candidates = [_candidates(episode) for episode in episodes]

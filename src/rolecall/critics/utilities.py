@@ -20,7 +20,7 @@ from rolecall.critics.inputs import CriticInputs
 from rolecall.critics.mixers import Qmix, Vdn, advantages
 from rolecall.critics.transcript import Transcript, transcripts
 from rolecall.learners.optimizer import Stepper
-from rolecall.learners.packing import numbered, pack
+from rolecall.learners.packing import number_turns, pack
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime.turn_order import joint_steps
@@ -69,7 +69,7 @@ class UtilityCritic:
         self._seen: dict[Turn, Tensor] = {}  # [2, hidden]: where the prompt and the turn end
 
     @classmethod
-    def of(
+    def from_inputs(
         cls,
         parts: CriticInputs,
         *,
@@ -197,7 +197,7 @@ class UtilityCritic:
         """
         seen: dict[Turn, Tensor] = {}
         for policy, model in sorted(self.models.items()):
-            original, turns = numbered([turn for turn in asked if turn.policy == policy])
+            original, turns = number_turns([turn for turn in asked if turn.policy == policy])
             share = self.share_prefixes and model.shares_prefixes
             for batch in pack(turns, budget=self.budget, share=share) if turns else []:
                 sampled = [
@@ -209,7 +209,7 @@ class UtilityCritic:
                 _, hidden = model.forward(
                     torch.from_numpy(batch.tokens).long().to(device),
                     torch.from_numpy(batch.positions).long().to(device),
-                    layout=layouts.layout_of(batch.parent, batch.positions, device=device),
+                    layout=layouts.make_layout(batch.parent, batch.positions, device=device),
                     keep=torch.from_numpy(np.array(ends).ravel()).long().to(device),
                     hidden=True,
                 )

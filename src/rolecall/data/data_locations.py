@@ -79,9 +79,9 @@ def choose(files: Sequence[str], *, name: str, split: str) -> str:
         for file in files
         if file.endswith(SUFFIXES) and PurePosixPath(file).name not in NO_ROWS
     ]
-    named = [file for file in data if _split_of(file) == split]
+    named = [file for file in data if _guess_split(file) == split]
     if not named:
-        named = [file for file in data if _split_of(file) is None]
+        named = [file for file in data if _guess_split(file) is None]
     if len(named) > 1:  # a hub data set may hold several configurations
         named = [file for file in named if file.startswith(("main/", "default/"))] or named
     if len(named) != 1:
@@ -92,7 +92,7 @@ def choose(files: Sequence[str], *, name: str, split: str) -> str:
     return named[0]
 
 
-def _split_of(file: str) -> str | None:
+def _guess_split(file: str) -> str | None:
     """Return the split that a file's own name, or else its folder, speaks of."""
     for folder in reversed(PurePosixPath(file).parts):
         words = re.split(r"[^a-z]+", folder.casefold())

@@ -48,7 +48,7 @@ def fetch(data_set: DataSet, *, cache_dir: Path | None = None) -> Files:
     return files
 
 
-def given(data_set: DataSet, sources: Sequence[str]) -> Files:
+def collect_files(data_set: DataSet, sources: Sequence[str]) -> Files:
     """Collect files, folders laid out as the repository, and SPLIT=FILE into the files of each
     split.
 
@@ -64,7 +64,7 @@ def given(data_set: DataSet, sources: Sequence[str]) -> Files:
         if path.is_dir():
             parts = in_folder(data_set, path)
         elif path.is_file():
-            parts = {split or _split_of(data_set, path): [path]}
+            parts = {split or _file_split(data_set, path): [path]}
         else:
             hint = f"; SPLIT=FILE takes {', '.join(data_set.files)}" if "=" in source else ""
             raise ValueError(f"--from: there is no file or folder {rest}{hint}")
@@ -105,7 +105,7 @@ def _there(folder: Path) -> list[str]:
     return sorted(name for name in names if name.endswith(SUFFIXES))
 
 
-def _split_of(data_set: DataSet, path: Path) -> str:
+def _file_split(data_set: DataSet, path: Path) -> str:
     named = [
         split
         for split, pattern in data_set.files.items()

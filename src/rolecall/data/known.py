@@ -67,7 +67,7 @@ LISTED = [
 DATA_SETS = {data_set.name: data_set for data_set in LISTED}
 
 
-def named(name: str) -> DataSet:
+def get_data_set(name: str) -> DataSet:
     """Return the data set of a name, however it is spelt. Raises ValueError with the nearest
     ones.
     """

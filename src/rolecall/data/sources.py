@@ -41,7 +41,7 @@ class LazyTasks(Sequence[Task], ABC):
         return self.make(index)
 
 
-def listed(sources: str | list[str]) -> list[str]:
+def list_sources(sources: str | list[str]) -> list[str]:
     """Raises ValueError for an empty list."""
     names = [sources] if isinstance(sources, str) else list(sources)
     if not names:
@@ -70,7 +70,7 @@ def generates(sources: dict[str, list[str]], *, test_size: int | None, **options
     return has_generated
 
 
-def ended(tasks: Sequence[Task]) -> Sequence[Task]:
+def bound_tasks(tasks: Sequence[Task]) -> Sequence[Task]:
     """Return all tasks; of tasks without end the first MOST_MIXED."""
     return tasks[:MOST_MIXED] if len(tasks) >= ENDLESS else tasks
 
@@ -88,5 +88,5 @@ def gather(sources: list[str], *, read: Read) -> Sequence[Task]:
     return [
         replace(task, id=f"{name}/{task.id}")
         for name, source in zip(names, sources, strict=True)
-        for task in ended(read(source))
+        for task in bound_tasks(read(source))
     ]

@@ -32,7 +32,7 @@ COLUMNS = {  # kind of data set -> column -> type, as `rows.writing` knows them
 }
 
 
-def rows_of(
+def make_rows(
     episodes: Iterable[Episode], options: CollectConfig, *, tokenizers: Mapping[str, str]
 ) -> list[Row]:
     """Return the rows that these episodes give; episodes that failed give none.

@@ -33,19 +33,19 @@ from rolecall.core.types import Episode, Group, Ids, Message, Task, Turn
 from rolecall.data.files import read_rows
 from rolecall.data.tasks import named_rows
 from rolecall.demonstrations.row_messages import (
-    answer_of,
     check_asked,
     has_tool_calls,
     is_imitated,
-    messages_of,
+    read_answer,
+    read_messages,
     said_in,
 )
 from rolecall.demonstrations.weighted_spans import (
     OWN,
-    Part,
+    WeightedSpan,
     is_parts,
     join_parts,
-    parts_of,
+    read_spans,
     tokenise_parts,
 )
 
@@ -62,7 +62,7 @@ class Said:
     tokens: Ids | None = None  # [T]
     finish: str = "stop"
     imitated: bool = True  # False: it is only shown to later ones
-    parts: tuple[Part, ...] = ()  # of the text, where some of it is not imitated
+    parts: tuple[WeightedSpan, ...] = ()  # of the text, where some of it is not imitated
 
 
 @lru_cache(maxsize=16)
@@ -194,7 +194,7 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int, *, pla
     """A prompt that begins with a system message has it instead of the agent's own."""
     messages = said.shown
     if messages[0].role != "system":
-        messages = [*agent.instructed([]), *messages]
+        messages = [*agent.system_messages([]), *messages]
     policy, prompt, tokens, imitated = agent.policy, said.prompt, said.tokens, None
     assert policy.tokenizer is not None, "checked as the row was read"
     if prompt is None or tokens is None:
@@ -237,7 +237,7 @@ def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
         finish = str(row.get("finish") or "stop")
         return [_as_sampled(row, "completion", place, finish=finish)]
     if row.get("messages"):
-        messages = messages_of(row["messages"], place)
+        messages = read_messages(row["messages"], place)
         spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
         weights = [is_imitated(message, place) for message in row["messages"]]
         contents = [
@@ -247,7 +247,7 @@ def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
         answers = [_said(messages[:i], contents[i], place, imitated=weights[i]) for i in spoken]
     elif row.get("prompt") and row.get("completion"):
         answers = [
-            _said(messages_of(row["prompt"], place), answer_of(row["completion"], place), place)
+            _said(read_messages(row["prompt"], place), read_answer(row["completion"], place), place)
         ]
     else:
         raise ValueError(
@@ -267,7 +267,7 @@ def _said(shown: list[Message], content: Any, place: str, *, imitated: bool = Tr
     """Join an answer's parts; where all are right, or all wrong, they need not be told apart."""
     if not is_parts(content):
         return Said(shown, str(content), imitated=imitated)
-    parts = parts_of(content, place)
+    parts = read_spans(content, place)
     right = [span.imitated for span in parts]
     return Said(
         shown,
@@ -290,8 +290,8 @@ def _pair(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
     prompt, sides = row.get("prompt"), [row[side] for side, _ in SIDES]
     if prompt is None and isinstance(sides[0], list) and sides[0][:-1] == sides[1][:-1]:
         prompt = sides[0][:-1]
-    messages = messages_of(prompt or [], place)
-    texts = [answer_of(side, place) for side in sides]
+    messages = read_messages(prompt or [], place)
+    texts = [read_answer(side, place) for side in sides]
     if any(map(is_parts, texts)):
         raise ValueError(f"{place}: no pair: an answer in parts is a demonstration; write texts")
     check_asked(messages, place)
@@ -323,6 +323,6 @@ def _has_tokens(row: dict[str, Any], sides: Iterable[str], place: str, agent: Ag
 
 
 def _as_sampled(row: dict[str, Any], side: str, place: str, *, finish: str = "stop") -> Said:
-    shown = messages_of(row.get("prompt") or [], place) or [Message("user", "")]
+    shown = read_messages(row.get("prompt") or [], place) or [Message("user", "")]
     prompt, tokens = (np.array(row[name], dtype=np.int32) for name in ("prompt_ids", f"{side}_ids"))
     return Said(shown, str(row.get(side) or ""), prompt, tokens, finish)

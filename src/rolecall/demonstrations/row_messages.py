@@ -6,22 +6,22 @@ import json
 from typing import Any
 
 from rolecall.core.types import Message
-from rolecall.demonstrations.weighted_spans import OWN, is_parts, parts_of
+from rolecall.demonstrations.weighted_spans import OWN, is_parts, read_spans
 from rolecall.tools.calls import CLOSE, OPEN
 
 
-def answer_of(side: Any, place: str) -> Any:
+def read_answer(side: Any, place: str) -> Any:
     """Return what an answer says, as a text or in parts: it is that, or the last of some messages.
 
     Raises ValueError where it says nothing.
     """
     if isinstance(side, str) or is_parts(side):
         return side
-    messages_of(side, place)
+    read_messages(side, place)
     return said_in(side[-1], place)
 
 
-def messages_of(given: Any, place: str) -> list[Message]:
+def read_messages(given: Any, place: str) -> list[Message]:
     """Return the messages of a user's text, or of chat messages.
 
     The thinking and the calls of an assistant are marked as its own: templates leave thinking out
@@ -33,7 +33,7 @@ def messages_of(given: Any, place: str) -> list[Message]:
         return [
             Message(
                 message["role"],
-                _text_of(message, f"{place}: messages[{number}]"),
+                _read_text(message, f"{place}: messages[{number}]"),
                 own=OWN if message["role"] == "assistant" else (),
             )
             for number, message in enumerate(given)
@@ -86,11 +86,11 @@ def _call(call: Any, place: str) -> str:
     return f"{OPEN}{written}{CLOSE}"
 
 
-def _text_of(message: dict[str, Any], place: str) -> str:
+def _read_text(message: dict[str, Any], place: str) -> str:
     """Return what a message holds as one text. Raises ValueError where it holds none."""
     if message["role"] == "assistant":
         body = said_in(message, place)
-        return "".join(span.text for span in parts_of(body, place)) if is_parts(body) else body
+        return "".join(span.text for span in read_spans(body, place)) if is_parts(body) else body
     content = message["content"]
     if is_parts(content):
         raise ValueError(f"{place}: only what an assistant says has parts; write a text")

@@ -25,7 +25,7 @@ KEYS = {"type", "text", "weight"}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WeightedSpan:
     """A stretch of an answer."""
 
     text: str
@@ -41,7 +41,7 @@ def is_parts(given: Any) -> bool:
     )
 
 
-def parts_of(given: list[Any], place: str) -> list[Part]:
+def read_spans(given: list[Any], place: str) -> list[WeightedSpan]:
     """Raises ValueError that names the first part which is none."""
     for number, span in enumerate(given, start=1):
         is_valid = isinstance(span, dict) and set(span) <= KEYS
@@ -55,14 +55,14 @@ def parts_of(given: list[Any], place: str) -> list[Part]:
                 f"{place}: part {number} of an answer: weight: write 0 or 1 "
                 f"(it is {span['weight']!r})"
             )
-    return [Part(span["text"], span.get("weight") != 0) for span in given]
+    return [WeightedSpan(span["text"], span.get("weight") != 0) for span in given]
 
 
 def _is_text(given: Any) -> bool:
     return isinstance(given, str) and bool(given)
 
 
-def join_parts(tokenizer: Tokenizer, parts: Sequence[Part], place: str) -> str:
+def join_parts(tokenizer: Tokenizer, parts: Sequence[WeightedSpan], place: str) -> str:
     """Return the words of an answer. Raises ValueError where two parts forge a control token."""
     forbidden = controls(tokenizer)
     whole = "".join(forbidden.broken(span.text, own=OWN) for span in parts)
@@ -72,7 +72,7 @@ def join_parts(tokenizer: Tokenizer, parts: Sequence[Part], place: str) -> str:
 
 
 def tokenise_parts(
-    tokenizer: Tokenizer, parts: Sequence[Part], written: WrittenTurn, place: str
+    tokenizer: Tokenizer, parts: Sequence[WeightedSpan], written: WrittenTurn, place: str
 ) -> tuple[Ids, Floats]:
     """Tokens [T] of an answer, its end token included, and 1 for those that are imitated [T].
 

@@ -20,7 +20,7 @@ from rolecall.doctor.info import collect
 from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.mismatch import LARGEST_EXACT
 from rolecall.models.attention.flex_proof import Use, unfit, was_tried
-from rolecall.models.attention.layouts import layout_of
+from rolecall.models.attention.layouts import make_layout
 from rolecall.models.cpu import product_trials
 from rolecall.models.cpu.fused_attention import Heads
 from rolecall.models.devices import memory_in
@@ -113,7 +113,7 @@ def _train_a_row(device: torch.device, *, heads: tuple[int, int]) -> None:
     """Train one row in both dtypes, as an update does, which looks at FlexAttention first."""
     parents = np.arange(-1, 15, dtype=np.int32)
     for dtype in (torch.float32, torch.bfloat16):
-        layout = layout_of(parents, parents + 1, device=device)
+        layout = make_layout(parents, parents + 1, device=device)
         query, key = (torch.zeros(n, 16, 64, dtype=dtype, device=device) for n in heads)
         layout.attend(0, query.requires_grad_(), key, key, scale=0.125)
 

@@ -32,7 +32,7 @@ class EngineBackend:
 
     def __init__(self, config: Config, policies: Sequence[str]) -> None:
         self.config, self.policies = config, list(policies)
-        self.section: EngineSection = config.engine_of(self.policies[0])
+        self.section: EngineSection = config.get_engine(self.policies[0])
 
     @property
     def key(self) -> str:
@@ -100,7 +100,7 @@ class EngineBackend:
 
     def has_copy(self, policy: str) -> bool:
         """Return whether it samples a trained policy with weights that are not the learner's."""
-        return policy in self.config.trained and self.config.weights_are_apart(policy)
+        return policy in self.config.trained_policies and self.config.weights_are_apart(policy)
 
 
 class EngineClassBackend(EngineBackend):
@@ -122,8 +122,8 @@ def engine_backends(config: Config) -> list[EngineBackend]:
     """Return one backend for each engine of a config. Raises ConfigError for an unknown name."""
     sharing: dict[tuple[str, ...], list[str]] = {}
     for name, policy in config.policies.items():
-        section = config.engine_of(name)
-        key: tuple[str, ...] = (repr(section), str(config.pool_of(name)), str(policy.colocate))
+        section = config.get_engine(name)
+        key: tuple[str, ...] = (repr(section), str(config.get_pool(name)), str(policy.colocate))
         kind = _resolve(config, name)
         if isinstance(kind, type) and issubclass(kind, EngineBackend):
             key = (*key, *kind.sharing_key(config, name))
@@ -141,7 +141,7 @@ def engine_backend(config: Config, policies: Sequence[str]) -> EngineBackend:
 
 def _resolve(config: Config, policy: str) -> Any:
     key = config_key(config, policy, "engine")
-    return registry.resolve("engine", config.engine_of(policy).name, key=f"{key}.name")
+    return registry.resolve("engine", config.get_engine(policy).name, key=f"{key}.name")
 
 
 def _check_options(
@@ -151,7 +151,7 @@ def _check_options(
     if not isinstance(section, OwnEngineConfig):
         return {}
     options = section.options
-    return registry.checked_options(call, options, key=f"{backend.key}.options", skip=skip)
+    return registry.check_options(call, options, key=f"{backend.key}.options", skip=skip)
 
 
 def config_key(config: Config, policy: str, section: str) -> str:

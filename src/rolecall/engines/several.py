@@ -40,8 +40,8 @@ class SeveralEngines(Engine):
     async def resume(self) -> None:
         await self._each(engine.resume() for engine in self.distinct)
 
-    async def forget(self) -> None:
-        await self._each(engine.forget() for engine in self.distinct)
+    async def reset_prefix_cache(self) -> None:
+        await self._each(engine.reset_prefix_cache() for engine in self.distinct)
 
     async def sleep(self, *, weights: bool) -> None:
         await self._each(engine.sleep(weights=weights) for engine in self.distinct)

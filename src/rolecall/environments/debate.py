@@ -13,11 +13,11 @@ from pathlib import Path
 from random import Random
 
 from rolecall.core.interfaces.environment import ENDLESS, World
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
 from rolecall.data.files import Row
-from rolecall.data.sources import GENERATED, LazyTasks, gather, generates, listed
+from rolecall.data.sources import GENERATED, LazyTasks, gather, generates, list_sources
 from rolecall.data.tasks import IncompleteRowError, read_tasks
 from rolecall.environments.math.generated import Generated
 
@@ -40,7 +40,7 @@ class DebateEnvironment:
 
         Options of generated propositions are errors where nothing is generated.
         """
-        self.sources = {"train": listed(train), "test": listed(test)}
+        self.sources = {"train": list_sources(train), "test": list_sources(test)}
         generates(self.sources, level=level, test_size=test_size)
         self.level, self.test_size = level or 2, test_size or 200
 
@@ -67,7 +67,7 @@ class Claims(LazyTasks):
 
     def make(self, index: int) -> Task:
         task = self.sums[index]
-        random = Random(seed_of("claim", task.prompt))
+        random = Random(derive_seed("claim", task.prompt))
         true = random.random() < 0.5
         value = int(task.answer)
         claim = value if true else max(0, value + random.choice((-10, -2, -1, 1, 2, 10)))

@@ -14,7 +14,7 @@ from rolecall.config.schema import Name, Named
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS, Environment, World
 from rolecall.core.types import Episode, Task
-from rolecall.data.sources import LazyTasks, ended
+from rolecall.data.sources import LazyTasks, bound_tasks
 
 
 class Part(Named):
@@ -38,7 +38,7 @@ class Mixture(LazyTasks):
         self.parts, self.weights, self.label = dict(parts), dict(weights), label
         self.size = sum(len(tasks) for tasks in self.parts.values())
 
-    def part_of(self, task: Task) -> str:
+    def source_name(self, task: Task) -> str:
         return task.family if self.label == "family" else task.source
 
     def make(self, index: int) -> Task:
@@ -53,7 +53,7 @@ class Mixture(LazyTasks):
         raise IndexError(index)
 
 
-def by_source(tasks: Sequence[Task]) -> Mixture:
+def mix_by_source(tasks: Sequence[Task]) -> Mixture:
     """Equal parts, one of each source. Raises ValueError where there are not several to tell."""
     if isinstance(tasks, Mixture):
         raise ValueError("has no effect: the parts of a mixture have weights")
@@ -93,7 +93,7 @@ class MixedEnvironment:
         by_family = {name: self._labelled(name, split) for name in self.parts}
         if split == "train":
             return Mixture(by_family, self.weights, label="family")
-        return [task for tasks in by_family.values() for task in ended(tasks)]
+        return [task for tasks in by_family.values() for task in bound_tasks(tasks)]
 
     def _labelled(self, name: str, split: str) -> Sequence[Task]:
         try:
@@ -155,7 +155,7 @@ def _make(part: Part, *, key: str) -> Environment:
     kind = registry.resolve("environment", part.name, key=f"{key}.name")
     if kind is MixedEnvironment:
         raise ConfigError(f"{key}.name: a part is no mixture itself; name its parts here")
-    options = registry.checked_options(kind, part.options, key=key, skip=0)
+    options = registry.check_options(kind, part.options, key=key, skip=0)
     try:
         environment: Environment = kind(**options)
     except ConfigError:

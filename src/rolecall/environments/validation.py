@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from rolecall.core.interfaces.environment import ENDLESS
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.data.sources import LazyTasks
 from rolecall.environments.math.rows import normal_question
@@ -79,7 +79,7 @@ def _of_finite(train: Sequence[Task], *, per_source: int) -> list[Task]:
     held: set[str] = set()
     for source, different in by_source.items():
         _check_left(len(different), per_source=per_source, source=source)
-        order = sorted(different, key=lambda name: seed_of(SPLIT, *name))
+        order = sorted(different, key=lambda name: derive_seed(SPLIT, *name))
         held |= {different[name].id for name in order[:per_source]}
     kept = {name: task for of in by_source.values() for name, task in of.items()}
     return [task for task in kept.values() if task.id in held]

@@ -36,7 +36,7 @@ def grade(submission: bytes | None, truth: Table, grading: Grading) -> float:
     if table.keys() != columns:
         raise Invalid("columns", f"the columns must be {sorted(columns)}, not {sorted(table)}")
     ids = [canonical(cell) for cell in truth[grading.id_column]]
-    rows = _rows_of(table[grading.id_column], ids)
+    rows = _match_rows(table[grading.id_column], ids)
     predictions = {name: [table[name][row] for row in rows] for name in grading.targets}
     empty = [
         name for name, column in predictions.items() if not all(cell.strip() for cell in column)
@@ -46,7 +46,7 @@ def grade(submission: bytes | None, truth: Table, grading: Grading) -> float:
     return evaluate(grading.metric, {name: truth[name] for name in grading.targets}, predictions)
 
 
-def _rows_of(given: Sequence[str], ids: Sequence[str]) -> list[int]:
+def _match_rows(given: Sequence[str], ids: Sequence[str]) -> list[int]:
     """Return, for each true id, the row of the submission that has it."""
     cells = [canonical(cell) for cell in given]
     twice = [name for name, count in Counter(cells).items() if count > 1]

@@ -79,7 +79,7 @@ def metric_named(name: str) -> Metric:
     return METRICS[name]
 
 
-def normalised(score: float, *, baseline: float, best: float) -> float:
+def normalise(score: float, *, baseline: float, best: float) -> float:
     """0 at the baseline or worse, 1 at the best known score, more above it (DSBench, 2409.07703).
 
     normalised(0.5, baseline=0.9, best=0.1) -> 0.5. Raises ValueError for equal ends.

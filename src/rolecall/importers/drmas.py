@@ -8,7 +8,7 @@ import yaml
 
 from rolecall.config.load import find
 from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, OWN, ROLLOUT
-from rolecall.importers.keys import Framework, Given, Tree, is_unknown, put, shown
+from rolecall.importers.keys import Framework, Given, Tree, is_unknown, set_key, show_value
 
 # their agents, by the part that they play -> ours; system prompts are those of our recipes
 TEAMS = {
@@ -39,10 +39,10 @@ def build(given: Given) -> Tree:
     flows = {name: flow for name, (flow, _, _) in TEAMS.items()}
     flow = given.choose("agent.orchestra_type", flows, "no such team")
     if flow is None:
-        given.wanted(config, "workflow.name", "how the agents talk")
+        given.mark_missing(config, "workflow.name", "how the agents talk")
     else:
-        put(config, "workflow.name", flow)
-        put(config, "workflow.on_unparsable", UNREADABLE[flow])
+        set_key(config, "workflow.name", flow)
+        set_key(config, "workflow.on_unparsable", UNREADABLE[flow])
         _team(given, config)
     _environment(given, config)
     _algorithm(given, config)
@@ -80,7 +80,7 @@ def _team(given: Given, config: Tree) -> None:
             config["policies"][name] = _policy(given, model, rate)
     if None in models:
         for name in config["policies"]:
-            given.wanted(config, f"policies.{name}.base", "the model")
+            given.mark_missing(config, f"policies.{name}.base", "the model")
 
 
 def _policy(given: Given, model: Any, rate: Any) -> Tree:
@@ -108,21 +108,23 @@ def _environment(given: Given, config: Tree) -> None:
     environments = {"math": "math", "search": "search"}
     name = given.choose("env.env_name", environments, "no such environment")
     if name is None:
-        given.wanted(config, "environment.name", "what the team works on")
+        given.mark_missing(config, "environment.name", "what the team works on")
     else:
-        put(config, "environment.name", name)
+        set_key(config, "environment.name", name)
     for key, split in (("data.train_files", "train"), ("data.val_files", "test")):
         if given[key] is None or is_unknown(given[key]):
-            given.wanted(config, f"environment.{split}", f"rows, {shown(given[key])} there")
+            given.mark_missing(
+                config, f"environment.{split}", f"rows, {show_value(given[key])} there"
+            )
         else:
-            put(config, f"environment.{split}", given[key])
+            set_key(config, f"environment.{split}", given[key])
     url = given["env.search.search_url"]
     if name == "search":
         if url is None or is_unknown(url):
-            given.wanted(config, "environment.url", "the retrieval server")
+            given.mark_missing(config, "environment.url", "the retrieval server")
         else:
-            put(config, "environment.url", str(url).removesuffix("/retrieve"))
-        put(config, "environment.dialect", "single")
+            set_key(config, "environment.url", str(url).removesuffix("/retrieve"))
+        set_key(config, "environment.dialect", "single")
     else:
         unread = ("env.search.search_url", "env.max_steps", "env.history_length")
         given.silence(unread, "env.env_name is math")
@@ -146,13 +148,13 @@ def _algorithm(given: Given, config: Tree) -> None:
         given.refuse("algorithm.adv_estimator", because)
     if by_agent and name == "ppo":
         given.refuse("algorithm.group_by_agent_id", "PPO compares with its value head")
-    put(config, "algorithm.name", name)
+    set_key(config, "algorithm.name", name)
     if name in ("grpo", "dapo"):
-        put(config, "algorithm.count", "episode_agent")  # a trajectory is one sample there
+        set_key(config, "algorithm.count", "episode_agent")  # a trajectory is one sample there
     if name == "dapo":  # no soft limit of length there
-        put(config, "algorithm.longest", NEVER)
+        set_key(config, "algorithm.longest", NEVER)
     if name == "ppo":
-        put(config, "critics.agent", {"optimizer": {}})
+        set_key(config, "critics.agent", {"optimizer": {}})
     else:
         unread = [key for key in KEYS if key.startswith("critic.")]
         given.silence(unread, f"{name} has no critic")
@@ -162,10 +164,10 @@ def _algorithm(given: Given, config: Tree) -> None:
                 given.idle.pop(key)
                 given.refuse(key, f"{name} discounts nothing")
     agg = given.choose(f"{ACTOR}.loss_agg_mode", AGGREGATIONS, "no such mean")
-    put(config, "algorithm.agg", agg or "token")
+    set_key(config, "algorithm.agg", agg or "token")
     for side in ("low", "high"):
         clip = given[f"{ACTOR}.clip_ratio_{side}"]
-        put(
+        set_key(
             config, f"algorithm.clip_{side}", given[f"{ACTOR}.clip_ratio"] if clip is None else clip
         )
     _kl(given, config)
@@ -178,15 +180,15 @@ def _kl(given: Given, config: Tree) -> None:
     if in_loss and in_reward:
         given.refuse("algorithm.use_kl_in_reward", "the KL is a loss or in the reward, not both")
     if in_loss:
-        put(config, "algorithm.kl", given[f"{ACTOR}.kl_loss_coef"])
-        put(config, "algorithm.kl_in", "loss")
+        set_key(config, "algorithm.kl", given[f"{ACTOR}.kl_loss_coef"])
+        set_key(config, "algorithm.kl_in", "loss")
         form = given.choose(f"{ACTOR}.kl_loss_type", FORMS, "no such estimator")
-        put(config, "algorithm.kl_form", form or "k3")
+        set_key(config, "algorithm.kl_form", form or "k3")
     else:
         given.silence([f"{ACTOR}.{key}" for key in loss], "use_kl_loss is not set")
     if in_reward and not in_loss:
-        put(config, "algorithm.kl", given["algorithm.kl_ctrl.kl_coef"])
-        put(config, "algorithm.kl_in", "reward")
+        set_key(config, "algorithm.kl", given["algorithm.kl_ctrl.kl_coef"])
+        set_key(config, "algorithm.kl_in", "reward")
     else:
         unread = [key for key in KEYS if key.startswith("algorithm.kl_")]
         given.silence(unread, "use_kl_in_reward is not set")
@@ -200,22 +202,24 @@ def _amounts(given: Given, config: Tree) -> None:
     if steps is None and given.rows is not None:
         steps = given["trainer.total_epochs"] * (given.rows // given["data.train_batch_size"])
     if steps:
-        put(config, "trainer.steps", steps)
+        set_key(config, "trainer.steps", steps)
     else:
         epochs = given["trainer.total_epochs"]
-        given.wanted(config, "trainer.steps", f"{epochs} times the rows over data.train_batch_size")
+        given.mark_missing(
+            config, "trainer.steps", f"{epochs} times the rows over data.train_batch_size"
+        )
     save, every = given["trainer.save_freq"], given["trainer.test_freq"]
     if save is not None:
-        put(config, "trainer.save_every", save if save > 0 else NEVER)
+        set_key(config, "trainer.save_every", save if save > 0 else NEVER)
     if every is not None:
-        put(config, "evaluation.every", max(0, every))
-    put(config, "evaluation.tasks", NEVER)
+        set_key(config, "evaluation.every", max(0, every))
+    set_key(config, "evaluation.tasks", NEVER)
     samples = given["env.rollout.val_n"]
-    put(config, "evaluation.samples", samples)
-    put(config, "evaluation.k", samples)
+    set_key(config, "evaluation.samples", samples)
+    set_key(config, "evaluation.k", samples)
     _sampling(given, config)
     if not given[f"{ROLLOUT}.val_kwargs.do_sample"]:
-        put(config, "evaluation.greedy", True)
+        set_key(config, "evaluation.greedy", True)
         if samples > 1:
             given.refuse(
                 f"{ROLLOUT}.val_kwargs.do_sample", "attempts without sampling are the same"
@@ -231,7 +235,7 @@ def _sampling(given: Given, config: Tree) -> None:
         agent["sampling"] = {} | ({"top_p": top_p} if top_p < 1 else {})
         agent["sampling"] |= {"top_k": top_k} if top_k else {}
     if top_p < 1 or top_k:
-        put(config, "rollout.allow_filtered_sampling", True)
+        set_key(config, "rollout.allow_filtered_sampling", True)
     names = ("temperature", "top_p", "top_k")
     if not given[f"{ROLLOUT}.val_kwargs.do_sample"]:
         given.silence([f"{ROLLOUT}.val_kwargs.{name}" for name in names], "do_sample is not set")
@@ -239,7 +243,9 @@ def _sampling(given: Given, config: Tree) -> None:
     for name in names:
         value = given[f"{ROLLOUT}.val_kwargs.{name}"]
         if value is not None:
-            put(config, f"evaluation.sampling.{name}", max(0, value) if name == "top_k" else value)
+            set_key(
+                config, f"evaluation.sampling.{name}", max(0, value) if name == "top_k" else value
+            )
 
 
 def _trackers(given: Given, config: Tree) -> None:

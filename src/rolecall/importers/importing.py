@@ -12,9 +12,15 @@ import yaml
 from rolecall.config.load import NAMED
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError, nearest
-from rolecall.importers.keys import Framework, Tree, at, put
-from rolecall.importers.reading import guess, read_text, read_values, value_of
-from rolecall.importers.translating import FRAMEWORKS, Translation, count_rows, edits_of, translate
+from rolecall.importers.keys import Framework, Tree, get_key, set_key
+from rolecall.importers.reading import guess, parse_value, read_text, read_values
+from rolecall.importers.translating import (
+    FRAMEWORKS,
+    Translation,
+    count_rows,
+    find_edits,
+    translate,
+)
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.plan import load_plan
 
@@ -51,13 +57,13 @@ def import_files(
     values: dict[str, Any] = {}
     for path, text in zip(files, texts, strict=True):
         try:
-            values = merged(values, read_values(text, framework))
+            values = merge(values, read_values(text, framework))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
     translated = _translated(values, framework, overrides)
     print_table(translated)
-    if translated.refused and not partial:
-        names = ", ".join(line.key for line in translated.refused)
+    if translated.refused_lines and not partial:
+        names = ", ".join(line.key for line in translated.refused_lines)
         raise ConfigError(
             f"nothing is written: no counterpart here for {names}; --partial writes the rest"
         )
@@ -65,10 +71,10 @@ def import_files(
     return render(translated, files), translated
 
 
-def merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+def merge(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
     """`then` beats `first`, key by key also within mappings."""
     both = {name for name in first.keys() & then.keys() if isinstance(first[name], dict)}
-    within = {n: merged(first[n], then[n]) for n in both if isinstance(then[n], dict)}
+    within = {n: merge(first[n], then[n]) for n in both if isinstance(then[n], dict)}
     return first | then | within
 
 
@@ -87,17 +93,17 @@ def _translated(values: dict[str, Any], framework: Framework, overrides: list[st
         key, equals, value = override.partition("=")
         if not equals:
             raise ConfigError(f"{override!r} is not an override: write key.sub=value")
-        settings[key] = value_of(value)
+        settings[key] = parse_value(value)
     steps = settings.get("trainer.steps")
     first = translate(values, framework, steps=steps)
-    train = settings.get("environment.train", at(first.config, "environment.train"))
+    train = settings.get("environment.train", get_key(first.config, "environment.train"))
     translated = translate(values, framework, rows=count_rows(train), steps=steps)
     for key, value in settings.items():
         if key in NAMED:
             translated.config[key] = {"name": value}
         else:
-            put(translated.config, key, value)
-    open_keys = set(edits_of(translated.config))
+            set_key(translated.config, key, value)
+    open_keys = set(find_edits(translated.config))
     translated.edits = {key: what for key, what in translated.edits.items() if key in open_keys}
     return translated
 
@@ -107,11 +113,11 @@ def check(config: Tree) -> None:
     if not config["team"]:
         raise ConfigError("nothing here says who is in the team: give the file that does, too")
     whole = copy.deepcopy(config)
-    for key in edits_of(whole):
+    for key in find_edits(whole):
         last = key.rpartition(".")[2]
         if last not in STAND_INS:
             return  # without a workflow or an environment nothing can be said of the rest
-        put(whole, key, STAND_INS[last])
+        set_key(whole, key, STAND_INS[last])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "config.yaml"
         file.write_text(yaml.safe_dump(whole))
@@ -125,7 +131,7 @@ def render(found: Translation, files: list[Path]) -> str:
     lines += [f"# Fill in {key}: {' '.join(what.split())}" for key, what in found.edits.items()]
     lines += [
         f"# Not carried over: {line.key}={_short(line.value)}: {line.said}"
-        for line in found.refused
+        for line in found.refused_lines
     ]
     lines += [f"# Differs from there: {what}" for what in found.framework.differs]
     order = {name: number for number, name in enumerate(Config.model_fields)}

@@ -42,12 +42,12 @@ def read(ours: str, default: Any = None, *, but: str = "") -> Key:
     return Key(default, ours, but)
 
 
-def refused(because: str, *harmless: Any, default: Any = None) -> Key:
+def refuse(because: str, *harmless: Any, default: Any = None) -> Key:
     """A key that has no counterpart; nothing is lost where its value is one of `harmless`."""
     return Key(default, because=because, harmless=(None, *harmless))
 
 
-def unneeded(because: str, *, secret: bool = False) -> Key:
+def ignore(because: str, *, secret: bool = False) -> Key:
     """Return a key that has no counterpart and never changes what is learned."""
     return Key(because=because, secret=secret)
 
@@ -69,7 +69,7 @@ class Given:
         """Return the value that is in force: the file's, else their default."""
         return self.values[name] if name in self.values else self.keys[name].default
 
-    def said(self, name: str) -> Any:
+    def get(self, name: str) -> Any:
         """Return the value of the file, or None."""
         return self.values.get(name)
 
@@ -88,9 +88,9 @@ class Given:
         """Say that keys have no effect in this file, there as here."""
         self.idle |= dict.fromkeys(names, because)
 
-    def wanted(self, config: Tree, ours: str, what: str) -> None:
+    def mark_missing(self, config: Tree, ours: str, what: str) -> None:
         """Leave a mark where the user must write a value."""
-        put(config, ours, EDIT)
+        set_key(config, ours, EDIT)
         self.edits[ours] = what
 
 
@@ -116,12 +116,12 @@ def is_unknown(value: Any) -> bool:
     return isinstance(value, str) and UNKNOWN in value
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """Return a value as people read it."""
     return str(value).replace(UNKNOWN, "")
 
 
-def put(config: Tree, ours: str, value: Any) -> None:
+def set_key(config: Tree, ours: str, value: Any) -> None:
     """put({}, "a.b", 1) makes {"a": {"b": 1}}."""
     *path, last = ours.split(".")
     for key in path:
@@ -137,19 +137,19 @@ def places(config: Tree, ours: str) -> list[str]:
     before, star, after = ours.partition("*")
     if not star:
         return [ours]
-    names = list(at(config, before.rstrip(".")) or {})
+    names = list(get_key(config, before.rstrip(".")) or {})
     if after.startswith((".optimizer", ".adapter")):
-        names = trained(config)
+        names = trained_policies(config)
     return [f"{before}{name}{after}" for name in names]
 
 
-def trained(config: Tree) -> list[str]:
+def trained_policies(config: Tree) -> list[str]:
     """Return the policies that a trainable agent speaks with, in their order."""
     users = {a["policy"] for a in config["team"].values() if a.get("trainable", True)}
     return [name for name in config["policies"] if name in users]
 
 
-def at(config: Tree, ours: str) -> Any:
+def get_key(config: Tree, ours: str) -> Any:
     """Return the value at a dotted key, or None."""
     value: Any = config
     for key in ours.split("."):

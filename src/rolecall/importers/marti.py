@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from rolecall.importers.keys import EDIT, Framework, Given, Tree, is_unknown, put, shown, trained
+from rolecall.importers.keys import (
+    EDIT,
+    Framework,
+    Given,
+    Tree,
+    is_unknown,
+    set_key,
+    show_value,
+    trained_policies,
+)
 from rolecall.importers.marti_keys import KEYS, NEVER
 from rolecall.importers.marti_team import build_team, build_tools
 
@@ -37,7 +46,7 @@ def tidy(values: dict[str, Any]) -> dict[str, Any]:
         elif name in MAPPINGS and isinstance(value, dict):
             settings |= {f"{name}.{inner_key}": inner for inner_key, inner in value.items()}
         elif name.startswith("tools_config.tools."):
-            put(settings.setdefault("tools_config.tools", {}), name[19:], value)
+            set_key(settings.setdefault("tools_config.tools", {}), name[19:], value)
         else:
             settings[name] = value
     return settings
@@ -64,10 +73,10 @@ def _rows(given: Given, config: Tree) -> None:
         if value is None and split == "test":
             value = _extra(given)
         if value is None or is_unknown(value):
-            given.wanted(config, f"environment.{split}", f"rows, {shown(value)} there")
+            given.mark_missing(config, f"environment.{split}", f"rows, {show_value(value)} there")
         else:
             rows = value if isinstance(value, list) else [str(value).rpartition("@")[2]]
-            put(config, f"environment.{split}", rows[0] if len(rows) == 1 else rows)
+            set_key(config, f"environment.{split}", rows[0] if len(rows) == 1 else rows)
     if given["eval_dataset"] is not None:
         given.silence(["extra_eval_tasks", "extra_eval_dir"], "eval_dataset says what is evaluated")
 
@@ -86,10 +95,10 @@ def _algorithm(given: Given, config: Tree) -> None:
             name = "dapo"
         else:
             given.refuse("dynamic_filtering", "dapo filters groups, of a team as a whole")
-    put(config, "algorithm.name", name)
-    put(config, "algorithm.agg", "token")
+    set_key(config, "algorithm.name", name)
+    set_key(config, "algorithm.agg", "token")
     if name == "ppo":
-        put(config, "critics.agent", {"optimizer": {}})
+        set_key(config, "critics.agent", {"optimizer": {}})
     else:
         given.silence(["critic_learning_rate"], f"{name} has no critic")
     for key in ("gamma", "lambd"):
@@ -97,8 +106,8 @@ def _algorithm(given: Given, config: Tree) -> None:
         if not reads and given[key] != 1:
             given.refuse(key, f"{name} discounts nothing")
     low, high = given["eps_clip_low_high"] or [given["eps_clip"]] * 2
-    put(config, "algorithm.clip_low", low)
-    put(config, "algorithm.clip_high", high)
+    set_key(config, "algorithm.clip_low", low)
+    set_key(config, "algorithm.clip_high", high)
     _penalties(given, config, name)
     _correction(given, config)
     _kl(given, config)
@@ -108,14 +117,16 @@ def _penalties(given: Given, config: Tree, name: str) -> None:
     """Bounds of rewards, and what long turns pay."""
     low, high = given["reward_clip_range"]
     if name.startswith("reinforce_pp"):
-        put(config, "algorithm.reward_clip", high)
+        set_key(config, "algorithm.reward_clip", high)
         if low != -high:
             given.refuse("reward_clip_range", "scores are bounded alike on both sides")
     else:
         given.silence(["reward_clip_range"], f"{name} bounds no scores")
     length = given["overlong_buffer_len"]
     if name == "dapo":
-        put(config, "algorithm.length_cache" if length else "algorithm.longest", length or NEVER)
+        set_key(
+            config, "algorithm.length_cache" if length else "algorithm.longest", length or NEVER
+        )
     elif length is not None:
         given.refuse("overlong_buffer_len", "only dapo makes long turns pay")
 
@@ -123,33 +134,33 @@ def _penalties(given: Given, config: Tree, name: str) -> None:
 def _correction(given: Given, config: Tree) -> None:
     names = ("vllm_is_level", "vllm_is_mode")
     if not given["enable_vllm_is_correction"]:
-        put(config, "algorithm.correction", "none")
+        set_key(config, "algorithm.correction", "none")
         given.silence([key for key in KEYS if key.startswith("vllm_is_")], "it is not enabled")
         return
     kind = CORRECTIONS.get((given[names[0]], given[names[1]]))
     if kind is None:
         given.refuse(names[0], f"no weight of this level in mode {given[names[1]]}")
-    put(config, "algorithm.correction", kind or "token_tis")
+    set_key(config, "algorithm.correction", kind or "token_tis")
 
 
 def _kl(given: Given, config: Tree) -> None:
     coefficient = given["init_kl_coef"]
-    put(config, "algorithm.kl", coefficient)
+    set_key(config, "algorithm.kl", coefficient)
     if not coefficient:
         given.silence(["use_kl_loss", "kl_estimator"], "init_kl_coef is 0")
         return
-    put(config, "algorithm.kl_in", "loss" if given["use_kl_loss"] else "reward")
+    set_key(config, "algorithm.kl_in", "loss" if given["use_kl_loss"] else "reward")
     if given["use_kl_loss"]:
-        put(config, "algorithm.kl_form", given["kl_estimator"])
+        set_key(config, "algorithm.kl_form", given["kl_estimator"])
     elif given["kl_estimator"] != "k1":
         given.refuse("kl_estimator", "the KL in the reward is old - ref, k1")
-    for name in trained(config):
+    for name in trained_policies(config):
         config["policies"][name]["reference"] = "initial"
 
 
 def _policies(given: Given, config: Tree) -> None:
     schedule = given.choose("lr_scheduler", SCHEDULES, "no such schedule") or "constant"
-    for name in trained(config):
+    for name in trained_policies(config):
         config["policies"][name]["optimizer"] = {"schedule": schedule}
         if given["lora_rank"]:
             config["policies"][name]["adapter"] = {
@@ -160,7 +171,7 @@ def _policies(given: Given, config: Tree) -> None:
     if not given["lora_rank"]:
         given.silence(["lora_alpha", "target_modules", "lora_dropout"], "lora_rank is 0")
     if given["bf16"]:
-        put(config, "learner.dtype", "bfloat16")
+        set_key(config, "learner.dtype", "bfloat16")
 
 
 def _amounts(given: Given, config: Tree) -> None:
@@ -168,7 +179,7 @@ def _amounts(given: Given, config: Tree) -> None:
     episodes = given["rollout_batch_size"] * given["n_samples_per_prompt"]
     batch = given["train_batch_size"]
     minibatches = max(1, episodes // batch)
-    put(config, "algorithm.minibatches", minibatches)
+    set_key(config, "algorithm.minibatches", minibatches)
     if episodes % batch and episodes > batch:
         given.refuse("train_batch_size", f"{episodes} episodes are not batches of {batch}")
     elif episodes < batch:
@@ -176,39 +187,41 @@ def _amounts(given: Given, config: Tree) -> None:
     steps = given.steps
     if steps is None and given.rows is not None:
         steps = given["num_episodes"] * (given.rows // given["rollout_batch_size"])
-    put(config, "trainer.steps", steps or EDIT)
+    set_key(config, "trainer.steps", steps or EDIT)
     if not steps:
         what = f"{given['num_episodes']} times the rows over rollout_batch_size"
         given.edits["trainer.steps"] = what
     updates = minibatches * given["max_epochs"]  # in a step
-    for name in trained(config) if given["lr_warmup_ratio"] else []:
+    for name in trained_policies(config) if given["lr_warmup_ratio"] else []:
         key = f"policies.{name}.optimizer.warmup_steps"
         if steps:
-            put(config, key, round(given["lr_warmup_ratio"] * steps * updates))
+            set_key(config, key, round(given["lr_warmup_ratio"] * steps * updates))
         else:
-            given.wanted(config, key, f"{given['lr_warmup_ratio']} of {updates} times the steps")
+            given.mark_missing(
+                config, key, f"{given['lr_warmup_ratio']} of {updates} times the steps"
+            )
     if given["async_train"]:
-        put(config, "trainer.max_staleness", 1)
-        put(config, "engine.separate_weights", True)
+        set_key(config, "trainer.max_staleness", 1)
+        set_key(config, "engine.separate_weights", True)
 
 
 def _evaluation(given: Given, config: Tree) -> None:
     """Set how often evaluations run, and what they sample otherwise than training."""
     samples = given["eval_n_samples_per_prompt"]
-    put(config, "evaluation.samples", samples)
-    put(config, "evaluation.k", samples)
-    put(config, "evaluation.tasks", NEVER)
-    put(config, "evaluation.every", max(0, given["eval_steps"]))
-    put(config, "trainer.save_every", given["save_steps"] if given["save_steps"] > 0 else NEVER)
+    set_key(config, "evaluation.samples", samples)
+    set_key(config, "evaluation.k", samples)
+    set_key(config, "evaluation.tasks", NEVER)
+    set_key(config, "evaluation.every", max(0, given["eval_steps"]))
+    set_key(config, "trainer.save_every", given["save_steps"] if given["save_steps"] > 0 else NEVER)
     for key, name in (("eval_temperature", "temperature"), ("eval_generate_max_len", "max_tokens")):
         if given[key] is not None:
-            put(config, f"evaluation.sampling.{name}", given[key])
+            set_key(config, f"evaluation.sampling.{name}", given[key])
     filtered = given["top_p"] < 1 or given["top_k"] > 0
     for agent in config["team"].values():
         if given["top_k"] > 0:
-            put(agent, "sampling.top_k", given["top_k"])
+            set_key(agent, "sampling.top_k", given["top_k"])
     if filtered:
-        put(config, "rollout.allow_filtered_sampling", True)
+        set_key(config, "rollout.allow_filtered_sampling", True)
 
 
 def _trackers(given: Given, config: Tree) -> None:

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from rolecall.core.errors import ConfigError, nearest
-from rolecall.importers.keys import Given, Tree, is_unknown, put
+from rolecall.importers.keys import Given, Tree, is_unknown, set_key
 
 PLACEHOLDER = re.compile(r"\$\w+|\{+\w+\}+")
 AGENT_KEYS = ("role", "pretrain", "is_tuning", "chat_template", "code_execution",
@@ -63,13 +63,13 @@ def build_team(given: Given, config: Tree) -> None:
     flow = FLOWS.get(PurePath(str(given[spelt])).stem)
     if flow is None:
         given.refuse(spelt, f"no such workflow here; known: {', '.join(FLOWS)}")
-        given.wanted(config, "workflow.name", "how the agents talk")
-        given.wanted(config, "environment.name", "what they work on")
+        given.mark_missing(config, "workflow.name", "how the agents talk")
+        given.mark_missing(config, "environment.name", "what they work on")
         return
     if spelt == "workflow_func_path":
         given.silence(["agent_workflow"], "workflow_func_path says it")
     config["workflow"] = {"name": flow.name, **flow.fixed}
-    put(config, "environment.name", flow.environment)
+    set_key(config, "environment.name", flow.environment)
     _workflow_args(given, config, flow)
     agents = _agents(given)
     played = [flow.roles.get(str(agent.get("role")), "") for _, agent in agents]
@@ -119,13 +119,13 @@ def _agent(
     if not agent.get("is_tuning", True):
         section["trainable"] = False
     if agent.get("code_execution"):
-        put(section, "tools", {"use": [{"name": "python"}], "format": "code"})
+        set_key(section, "tools", {"use": [{"name": "python"}], "format": "code"})
     config["team"][ours] = section
     base = agent.get("pretrain", given["pretrain"])
     if base is None or is_unknown(base):
-        given.wanted(config, f"policies.{policy}.base", "the model")
+        given.mark_missing(config, f"policies.{policy}.base", "the model")
     else:
-        put(config, f"policies.{policy}.base", base)
+        set_key(config, f"policies.{policy}.base", base)
 
 
 def _system(template: Any) -> str:
@@ -141,12 +141,12 @@ def _workflow_args(given: Given, config: Tree, flow: Flow) -> None:
         key = f"workflow_args.{name}"
         value = given[key]
         if name == "num_rounds" and flow is MIXTURE and value is not None:
-            put(config, "workflow.layers", max(1, value - 1))  # the aggregator is a round there
+            set_key(config, "workflow.layers", max(1, value - 1))  # the aggregator is a round there
             given.placed[key] = "workflow.layers"
         elif name not in flow.options:
             given.silence([key], f"{flow.name} has no such option")
         elif value is not None:
-            put(config, f"workflow.{flow.options[name]}", value)
+            set_key(config, f"workflow.{flow.options[name]}", value)
 
 
 def build_tools(given: Given, config: Tree) -> None:
@@ -166,7 +166,7 @@ def build_tools(given: Given, config: Tree) -> None:
     if config["workflow"]["name"] != "multi_turn" and not _executors(config):
         given.silence(["tools_config.max_turns"], "nobody in this team has tools")
     elif turns is not None and not _executors(config):
-        put(config, "workflow.max_turns", turns + 1)  # so many calls, and then the answer
+        set_key(config, "workflow.max_turns", turns + 1)  # so many calls, and then the answer
 
 
 def _executors(config: Tree) -> list[Tree]:
@@ -175,9 +175,9 @@ def _executors(config: Tree) -> list[Tree]:
 
 
 def _search(config: Tree, tool: dict[str, Any]) -> None:
-    put(config, "environment.url", str(tool.get("base_url", "")).removesuffix("/retrieve"))
-    put(config, "environment.topk", tool.get("topk", 3))
-    put(config, "environment.deadline_s", float(tool.get("timeout", 30)))
+    set_key(config, "environment.url", str(tool.get("base_url", "")).removesuffix("/retrieve"))
+    set_key(config, "environment.topk", tool.get("topk", 3))
+    set_key(config, "environment.deadline_s", float(tool.get("timeout", 30)))
 
 
 def _python(config: Tree, tool: dict[str, Any], *, turns: int | None) -> None:

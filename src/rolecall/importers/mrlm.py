@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rolecall.importers.keys import Framework, Given, Tree, put
+from rolecall.importers.keys import Framework, Given, Tree, set_key
 from rolecall.importers.mrlm_keys import KEYS, MODEL, TASKS
 
 SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
@@ -32,16 +32,16 @@ def build(given: Given) -> Tree:
     algorithm = given.choose("training.algorithm", SECTIONS, "no such algorithm")
     _tasks(given, config)
     _model(given, config)
-    put(config, "algorithm.name", algorithm or "grpo")
+    set_key(config, "algorithm.name", algorithm or "grpo")
     _amounts(given, config, algorithm=algorithm or "grpo")
     if algorithm == "ppo":
-        put(config, "critics.agent", {})
-        put(config, "algorithm.gamma", 1.0)
-        put(config, "algorithm.value_coef", 2 * given["ppo.value_loss_coef"])
-        put(config, "algorithm.clip_low", given["ppo.clip_range"])
-        put(config, "algorithm.clip_high", given["ppo.clip_range"])
+        set_key(config, "critics.agent", {})
+        set_key(config, "algorithm.gamma", 1.0)
+        set_key(config, "algorithm.value_coef", 2 * given["ppo.value_loss_coef"])
+        set_key(config, "algorithm.clip_low", given["ppo.clip_range"])
+        set_key(config, "algorithm.clip_high", given["ppo.clip_range"])
     if algorithm == "dpo":
-        put(config, "policies.policy.reference", "initial")
+        set_key(config, "policies.policy.reference", "initial")
     for section in ("ppo", "grpo", "dpo", "sft"):
         if section != given["training.algorithm"]:
             names = [key for key in KEYS if key.startswith(f"{section}.")]
@@ -66,28 +66,28 @@ def _tasks(given: Given, config: Tree) -> None:
     config["team"][role] = {"policy": "policy"}
     config["workflow"] = {"name": flow}
     if flow == "multi_turn":
-        put(config, "workflow.max_turns", attempts)
+        set_key(config, "workflow.max_turns", attempts)
     elif attempts > 1 and "policy_env.max_attempts" in given.values:
         given.refuse("policy_env.max_attempts", "a maths problem is answered once")
     elif "max_turns" in given.values:
         given.refuse("max_turns", "a maths problem is answered once")
     if name is None:
-        given.wanted(config, "environment.name", "what the agent works on")
+        given.mark_missing(config, "environment.name", "what the agent works on")
         return
-    put(config, "environment.name", name)
-    put(config, f"rewards.mrlm_{name}", float(given["policy_env.reward_scale"]))
+    set_key(config, "environment.name", name)
+    set_key(config, f"rewards.mrlm_{name}", float(given["policy_env.reward_scale"]))
     if name == "code":
-        put(config, "environment.score", "share")
-        put(config, "environment.wall_s", float(given["policy_env.timeout"]))
+        set_key(config, "environment.score", "share")
+        set_key(config, "environment.wall_s", float(given["policy_env.timeout"]))
     elif "policy_env.timeout" in given.values:
         given.refuse("policy_env.timeout", "only programs have a time limit")
     spelt = ("policy_env.dataset", "dataset.path", "dataset.name")
     rows = next((given[key] for key in spelt if given[key]), None)
     if rows:
-        put(config, "environment.train", rows)
+        set_key(config, "environment.train", rows)
     tests = [_test(given, env) for env in given["eval_envs"] or []]
     if tests and all(tests):
-        put(config, "environment.test", tests)
+        set_key(config, "environment.test", tests)
 
 
 def _test(given: Given, env: dict[str, Any]) -> str | None:
@@ -105,39 +105,39 @@ def _model(given: Given, config: Tree) -> None:
     policy = config["policies"]["policy"]
     base = given["model.model_name_or_path"]
     if base is None:
-        given.wanted(config, "policies.policy.base", "the model")
+        given.mark_missing(config, "policies.policy.base", "the model")
     else:
         policy["base"] = base
     if given["model.tokenizer_name_or_path"] == base:
         given.silence(["model.tokenizer_name_or_path"], "it is the model's own")
     beta1, beta2 = given["training.adam_beta1"], given["training.adam_beta2"]
-    put(config, "policies.policy.optimizer.betas", [beta1, beta2])
+    set_key(config, "policies.policy.optimizer.betas", [beta1, beta2])
     if given["training.lr_scheduler"] is not None:
         schedule = given.choose("training.lr_scheduler", SCHEDULES, "no such schedule")
-        put(config, "policies.policy.optimizer.schedule", schedule or "constant")
+        set_key(config, "policies.policy.optimizer.schedule", schedule or "constant")
     adapter = [key for key in KEYS if key.startswith("model.lora_")]
     if given["model.use_lora"]:
         policy["adapter"] = {"rank": given["model.lora_r"], "alpha": given["model.lora_alpha"]}
         if given["model.lora_target_modules"]:
-            put(policy, "adapter.targets", given["model.lora_target_modules"])
+            set_key(policy, "adapter.targets", given["model.lora_target_modules"])
     else:
         given.silence(adapter, "model.use_lora is not set")
     types = {"float32": "float32", "bfloat16": "bfloat16"}
     if given["model.torch_dtype"] is not None:
         dtype = given.choose("model.torch_dtype", types, "weights are float32 or bfloat16")
-        put(config, "learner.dtype", dtype or "float32")
+        set_key(config, "learner.dtype", dtype or "float32")
     if given["training.use_bf16"]:
-        put(config, "learner.dtype", "bfloat16")
+        set_key(config, "learner.dtype", "bfloat16")
 
 
 def _amounts(given: Given, config: Tree, *, algorithm: str) -> None:
     """Steps, episodes of a step, and how many optimizer steps they make."""
     steps = given["training.num_iterations"] or given["training.num_epochs"]
-    put(config, "trainer.steps", steps)
+    set_key(config, "trainer.steps", steps)
     batch = given["training.mini_batch_size"] or given["training.batch_size"]
     if algorithm == "dpo":
-        put(config, "rollout.groups", batch)
-        given.wanted(config, "rollout.data", "the file of preferences")
+        set_key(config, "rollout.groups", batch)
+        given.mark_missing(config, "rollout.data", "the file of preferences")
         amounts = ("training.num_rollouts_per_iteration", "episodes_per_iteration")
         given.silence(amounts, "DPO plays no episodes")
         return
@@ -145,11 +145,11 @@ def _amounts(given: Given, config: Tree, *, algorithm: str) -> None:
     if given[spelt] is None:
         spelt = "training.num_rollouts_per_iteration"
     size = given["grpo.group_size"] if algorithm == "grpo" else 1
-    put(config, "rollout.group_size", size)
-    put(config, "rollout.groups", max(1, given[spelt] // size))
+    set_key(config, "rollout.group_size", size)
+    set_key(config, "rollout.groups", max(1, given[spelt] // size))
     if given[spelt] % size:
         given.refuse(spelt, f"{given[spelt]} episodes are not groups of {size}")
-    put(config, "algorithm.minibatches", max(1, given[spelt] // batch))
+    set_key(config, "algorithm.minibatches", max(1, given[spelt] // batch))
     if given[spelt] % batch and given[spelt] > batch:
         for key in ("training.mini_batch_size", "training.batch_size"):
             given.refuse(key, f"{given[spelt]} episodes are not batches of {batch}")
@@ -177,9 +177,9 @@ def _places(given: Given, config: Tree) -> None:
     top_p = given.values.get("model.generation.top_p", given["model.top_p"])
     top_k = given.values.get("model.generation.top_k", given["model.top_k"])
     if (top_p or 1.0) < 1.0 or (top_k or 0) > 0:
-        put(config, "rollout.allow_filtered_sampling", True)
-    put(config, "evaluation.samples", 1)
-    put(config, "evaluation.k", 1)
+        set_key(config, "rollout.allow_filtered_sampling", True)
+    set_key(config, "evaluation.samples", 1)
+    set_key(config, "evaluation.k", 1)
 
 
 FRAMEWORK = Framework(

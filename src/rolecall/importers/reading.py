@@ -125,15 +125,15 @@ def _of_words(words: list[str]) -> dict[str, Any]:
         if word.startswith("--"):
             close()
             option, equals, value = word[2:].partition("=")
-            listed = [value_of(value)] if equals else []
+            listed = [parse_value(value)] if equals else []
             continue
         setting = LINE.fullmatch(word)
         if setting:
             close()
             option = None
-            options[setting[1]] = value_of(setting[2])
+            options[setting[1]] = parse_value(setting[2])
         elif option is not None:
-            listed.append(value_of(word))
+            listed.append(parse_value(word))
         else:
             raise ConfigError(f"{word!r} is neither key=value nor an option")
     close()
@@ -165,7 +165,7 @@ def _count(value: Any, counts: dict[int, int]) -> int:
     return counts[id(value)]
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """1e-6 -> a float, [1,2] -> a list, {"a": 1} -> a mapping; what is no YAML is text."""
     if UNKNOWN in text and not text.lstrip().startswith("{"):
         return text

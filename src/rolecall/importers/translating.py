@@ -18,11 +18,11 @@ from rolecall.importers.keys import (
     Given,
     Key,
     Tree,
-    at,
+    get_key,
     is_unknown,
     places,
-    put,
-    shown,
+    set_key,
+    show_value,
 )
 
 FRAMEWORKS: dict[str, Framework] = {
@@ -64,7 +64,7 @@ class Translation:
     edits: dict[str, str] = field(default_factory=dict)  # our key -> what is to be filled in
 
     @property
-    def refused(self) -> list[Line]:
+    def refused_lines(self) -> list[Line]:
         return [line for line in self.lines if line.fate == "refused"]
 
 
@@ -110,7 +110,7 @@ def translate(
     ]
     lines = [line for line in lines if line.given or line.fate != "not needed"]
     lines += [
-        Line(name, shown(theirs[name]), "refused", because, given=False)
+        Line(name, show_value(theirs[name]), "refused", because, given=False)
         for name, because in theirs.problems.items()
         if name not in values and not framework.keys[name].ours
     ]
@@ -130,7 +130,7 @@ def check_types(values: dict[str, Any], framework: Framework) -> None:
     for name, value in values.items():
         key = framework.keys[name]
         if is_unknown(value) and key.ours and not key.copied and not key.ours.startswith(TEXTS):
-            raise ConfigError(f"{name}: the script computes it ({shown(value)}); write it out")
+            raise ConfigError(f"{name}: the script computes it ({show_value(value)}); write it out")
         if value is None or is_unknown(value) or not key.ours:
             continue
         if isinstance(key.default, bool) and not isinstance(value, bool):
@@ -152,9 +152,9 @@ def _copy(given: Given, config: Tree, name: str, place: str) -> None:
     if place.startswith("algorithm.") and place[10:] not in _options(config["algorithm"]["name"]):
         given.silence([name], f"{config['algorithm']['name']} does not read it")
     elif is_unknown(given[name]):
-        given.wanted(config, place, f"{name} of the script, {shown(given[name])}")
+        given.mark_missing(config, place, f"{name} of the script, {show_value(given[name])}")
     else:
-        put(config, place, given[name])
+        set_key(config, place, given[name])
 
 
 def _check_twice(given: Given, copied: list[str]) -> None:
@@ -174,7 +174,7 @@ def _options(algorithm: str) -> set[str]:
 
 def _line(name: str, given: Given, config: Tree) -> Line:
     key = given.keys[name]
-    value = "***" if key.secret else shown(given[name])
+    value = "***" if key.secret else show_value(given[name])
     is_set = name in given.values
     if name in given.idle:
         return Line(name, value, "not needed", given.idle[name], given=is_set)
@@ -184,7 +184,7 @@ def _line(name: str, given: Given, config: Tree) -> Line:
         text = key.because if key.fate == "not needed" else f"as it is here ({key.because})"
         return Line(name, value, "not needed", text, given=is_set)
     ours = given.placed.get(name, key.ours)
-    values = {our_key: at(config, our_key) for our_key in places(config, ours)}
+    values = {our_key: get_key(config, our_key) for our_key in places(config, ours)}
     stands = {our_key: now for our_key, now in values.items() if now is not None}
     if not stands:
         if is_set and given[name] != key.default and given[name] not in OFF:
@@ -217,12 +217,12 @@ def count_rows(sources: Any) -> int | None:
     return sum(1 for name in names for _ in read_rows(locate(name, split="train")))
 
 
-def edits_of(config: Tree, prefix: str = "") -> list[str]:
+def find_edits(config: Tree, prefix: str = "") -> list[str]:
     """Return the dotted keys that hold EDIT."""
     edits = []
     for name, value in config.items():
         if isinstance(value, dict):
-            edits += edits_of(value, f"{prefix}{name}.")
+            edits += find_edits(value, f"{prefix}{name}.")
         elif value == EDIT or (isinstance(value, list) and EDIT in value):
             edits.append(f"{prefix}{name}")
     return edits

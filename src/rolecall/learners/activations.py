@@ -12,7 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 @contextmanager
-def recomputed(model: Module) -> Iterator[None]:
+def recompute_activations(model: Module) -> Iterator[None]:
     """Keep only each layer's input in forward passes.
 
     transformers checkpoints in training mode alone, so the layers themselves are set to it, but not

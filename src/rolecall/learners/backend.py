@@ -47,7 +47,7 @@ class LearnerBackend:
 
     def __init__(self, config: Config, policy: str) -> None:
         self.config, self.policy = config, policy
-        self.section = config.learner_of(policy)
+        self.section = config.get_learner(policy)
 
     @property
     def key(self) -> str:
@@ -57,7 +57,10 @@ class LearnerBackend:
 
     def check(self) -> Iterator[str]:
         """Yield what does not fit, whatever machine it is: `KEY: what is wrong; what to write`."""
-        if self.policy not in self.config.trained and self.config.policies[self.policy].learner:
+        if (
+            self.policy not in self.config.trained_policies
+            and self.config.policies[self.policy].learner
+        ):
             yield (
                 f"{self.key} has no effect: no agent that speaks with it is trainable; "
                 "remove it, and say where it lives with device"
@@ -83,7 +86,7 @@ class LearnerBackend:
 
         if size is not None and weights.share < 1:
             yield gathered_needs(self.policy, weights, size, self.section.dtype)
-        if self.policy in self.config.trained:
+        if self.policy in self.config.trained_policies:
             yield from optimizer_needs(self.config, self.policy, weights)
             yield from batch_needs(self.config, self.policy, weights, size, activations=activations)
 
@@ -131,7 +134,7 @@ class LocalLearnerBackend(LearnerBackend):
             return "base" if model.adapter is not None else model.frozen_copy()
         from rolecall.models.configured import load_configured
 
-        key, device = f"policies.{self.policy}.reference", self.config.device_of(self.policy)
+        key, device = f"policies.{self.policy}.reference", self.config.get_device(self.policy)
         reference = load_configured(base, device, self.section.dtype, key=key)
         if reference.tokenizer.get_vocab() != model.tokenizer.get_vocab():
             raise ConfigError(f"{key}: {base!r} has another vocabulary than the policy")
@@ -159,7 +162,7 @@ class LearnerClassBackend(LocalLearnerBackend):
 
     def check_options(self) -> dict[str, Any]:
         key, options = f"{self.key}.options", self.section.options
-        return registry.checked_options(self._learner, options, key=key, skip=1)
+        return registry.check_options(self._learner, options, key=key, skip=1)
 
 
 class RankedBackend(LearnerBackend):
@@ -173,7 +176,7 @@ class RankedBackend(LearnerBackend):
                 f"{self.key}.context_parallel: {sharers} does not divide the {section.num_ranks} "
                 "ranks; write a number that does"
             )
-        if self.policy not in self.config.trained:
+        if self.policy not in self.config.trained_policies:
             return
         for critic in sorted({"mixer", "discriminator"} & self.config.critics.keys()):
             yield (
@@ -191,7 +194,7 @@ def learner_backend(config: Config, policy: str) -> LearnerBackend:
     """Return the backend of a policy's learner. Raises ConfigError for an unknown name."""
     own = config.policies[policy].learner is not None
     key = f"policies.{policy}.learner" if own else "learner"
-    kind = registry.resolve("learner", config.learner_of(policy).name, key=f"{key}.name")
+    kind = registry.resolve("learner", config.get_learner(policy).name, key=f"{key}.name")
     if isinstance(kind, type) and issubclass(kind, LearnerBackend):
         return kind(config, policy)
     return LearnerClassBackend(config, policy, kind)

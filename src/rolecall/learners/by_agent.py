@@ -20,7 +20,7 @@ class ByAgent:
         return self.algorithms[batch.agent].loss(batch, outputs)
 
 
-def objective_of(algorithms: dict[str, Objective]) -> Objective:
+def combine_objectives(algorithms: dict[str, Objective]) -> Objective:
     """Return one objective for the agents that share a policy."""
     first, *others = algorithms.values()
     return ByAgent(algorithms) if any(other is not first for other in others) else first

@@ -16,8 +16,8 @@ from torch.nn import Module
 from rolecall.core.types import Batch
 from rolecall.learners import logprobs
 from rolecall.learners.exact import select_rows
-from rolecall.learners.frozen_head import is_frozen, of_frozen_head
-from rolecall.models.attention.layouts import Layout, layout_of
+from rolecall.learners.frozen_head import frozen_head_logprobs, is_frozen
+from rolecall.models.attention.layouts import Layout, make_layout
 from rolecall.models.language_model import LanguageModel
 
 
@@ -65,11 +65,11 @@ class LogProbs(Module):
                 states = _repeated(states, row.again)
                 entropies = None
                 if frozen:
-                    sampled = of_frozen_head(
+                    sampled = frozen_head_logprobs(
                         head, states, *chosen, rows=rows, vocabulary=policy.vocabulary
                     )
                 else:
-                    sampled, entropies = logprobs.in_chunks(
+                    sampled, entropies = logprobs.chunked_logprobs(
                         policy.head, states, *chosen, entropy=entropy, rows=rows
                     )
                 return sampled, entropies, states.float() if hidden else None
@@ -77,7 +77,7 @@ class LogProbs(Module):
                 *ids, layout=row.layout, keep=row.keep, hidden=hidden, adapter_off=adapter_off
             )
             logits = _repeated(logits, row.again)
-            sampled, entropies = logprobs.of_logits(logits, *chosen, entropy=entropy)
+            sampled, entropies = logprobs.logits_to_logprobs(logits, *chosen, entropy=entropy)
         return sampled, entropies, None if states is None else _repeated(states, row.again)
 
     def row(self, batch: Batch, *, device: torch.device) -> Row:
@@ -88,7 +88,7 @@ class LogProbs(Module):
         return Row(
             tokens=tokens,
             positions=torch.from_numpy(batch.positions).long().to(device),
-            layout=layout_of(batch.parent, batch.positions, device=device),
+            layout=make_layout(batch.parent, batch.positions, device=device),
             keep=keep,
             again=again,
             chosen=tokens[target],

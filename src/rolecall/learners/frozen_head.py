@@ -27,7 +27,7 @@ def is_frozen(head: Module) -> bool:
     return isinstance(head, Linear) and not any(p.requires_grad for p in head.parameters())
 
 
-def of_frozen_head(
+def frozen_head_logprobs(
     head: Module, states: Tensor, ids: Tensor, temperature: Tensor, *, rows: int, vocabulary: int
 ) -> Tensor:
     """Log-prob of tokens [M] under head(states [M, W])[:, :vocabulary] / temperature [M].

@@ -18,12 +18,12 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.core.interfaces.algorithm import Objective, Outputs
 from rolecall.core.interfaces.learner import Annotation, Learner, Rendezvous, Update
 from rolecall.core.types import Batch, Floats, Ids, Turn
-from rolecall.learners.activations import recomputed
+from rolecall.learners.activations import recompute_activations
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.optimizer import Stepper, total_norm
-from rolecall.learners.packing import one_turn, pack
+from rolecall.learners.packing import pack, select_turn
 from rolecall.learners.sums import Sums
-from rolecall.learners.updates import check_diverged, is_far, update_of
+from rolecall.learners.updates import check_diverged, is_far, make_update
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.value_head import ValueHead
 from rolecall.models.weight_transfer import Sender
@@ -124,11 +124,11 @@ class LocalLearner(Learner):
             raise ValueError("the policy has no reference")
         if turns and what:
             packed = pack(turns, budget=budget, share=self.share_prefixes, by_agent=False)
-            for turn_id, columns in self.annotated(packed, what).items():
+            for turn_id, columns in self.annotate_packed(packed, what).items():
                 noted[turn_id] = columns
         return noted
 
-    def annotated(
+    def annotate_packed(
         self, batches: list[Batch], what: set[Annotation]
     ) -> dict[str, dict[Annotation, Floats]]:
         """Return what `annotate` does, for packed turns."""
@@ -222,7 +222,7 @@ class LocalLearner(Learner):
         finite, sums, norms = self.optimize(
             by_agent, algorithm, apart=per_agent and len(by_agent) > 1
         )
-        update = update_of(self.stepper.grad_norm, self.stepper.lr, sums, norms)
+        update = make_update(self.stepper.grad_norm, self.stepper.lr, sums, norms)
         self.num_skipped = 0 if finite else self.num_skipped + 1
         if not finite:
             update.skipped = self.find_broken(batches, algorithm)
@@ -270,7 +270,11 @@ class LocalLearner(Learner):
         return count
 
     def _backward(self, batch: Batch, algorithm: Objective, sums: dict[str, Sums]) -> None:
-        with recomputed(self.model.model) if self.checkpoint_activations else nullcontext():
+        with (
+            recompute_activations(self.model.model)
+            if self.checkpoint_activations
+            else nullcontext()
+        ):
             outputs = self.forward(batch, entropy=algorithm.entropy > 0)
         losses = self._also(outputs)
         for own in batch.parts or [batch]:
@@ -297,7 +301,7 @@ class LocalLearner(Learner):
         """The first turn whose own loss or gradient is not finite."""
         for own in [own for batch in batches for own in batch.parts or [batch]]:
             for number, turn_id in enumerate(own.turn_ids):
-                alone = one_turn(own, number)
+                alone = select_turn(own, number)
                 outputs = self.forward(alone, entropy=algorithm.entropy > 0)
                 algorithm.loss(alone, outputs).total.backward()
                 norm = sum(stepper.summed_norm() for stepper in self.steppers)

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 LARGEST_LOGITS = 2**26  # that are held at once, 256 MB in float32
 
 
-def of_logits(
+def logits_to_logprobs(
     logits: Tensor, ids: Tensor, temperature: Tensor, *, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Log-prob of tokens [M] under logits [M, V] / temperature [M], and the entropies [M]."""
@@ -28,7 +28,7 @@ def of_logits(
     return sampled, -(logprobs.exp() * logprobs).sum(-1)
 
 
-def in_chunks(
+def chunked_logprobs(
     head: Callable[[Tensor], Tensor],
     states: Tensor,
     ids: Tensor,
@@ -43,7 +43,7 @@ def in_chunks(
     """
 
     def chunk(*columns: Tensor) -> tuple[Tensor, Tensor | None]:
-        return of_logits(head(columns[0]), columns[1], columns[2], entropy=entropy)
+        return logits_to_logprobs(head(columns[0]), columns[1], columns[2], entropy=entropy)
 
     columns = (column.split(rows) for column in (states, ids, temperature))
     parts = [

@@ -18,7 +18,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.learners.logprobs import LARGEST_LOGITS
 from rolecall.models.batch_memory import Activations, kept_by_layer
 from rolecall.models.devices import is_gpu
-from rolecall.models.memory_needs import BYTES, HOST, MOMENTS, Need, Phase, need_of
+from rolecall.models.memory_needs import BYTES, HOST, MOMENTS, Need, Phase, make_need
 from rolecall.models.sizes import Size
 
 LOGITS_HELD = 5  # copies of a chunk's logits that its backward pass holds at once
@@ -40,25 +40,27 @@ def gathered_needs(name: str, weights: StoredWeights, size: Size, dtype: str) ->
     """Return what a rank gathers of the others' shares at once."""
     label = "root and two layers, gathered"
     each = BYTES[dtype]
-    return need_of(weights.owner, label, size.gathered, each, weights.device, f"update of {name}")
+    return make_need(
+        weights.owner, label, size.gathered_numbers, each, weights.device, f"update of {name}"
+    )
 
 
 def optimizer_needs(config: Config, name: str, weights: StoredWeights) -> Iterator[Need]:
     """Yield what the optimizer of a policy needs for its weights on one device."""
-    learner, update = config.learner_of(name), f"update of {name}"
+    learner, update = config.get_learner(name), f"update of {name}"
     owner, count, share, device = weights.owner, weights.count, weights.share, weights.device
     resting: Phase = update if learner.offload else "always"
     asleep = HOST if learner.offload else ""
     if weights.dtype != "float32":
-        yield need_of(owner, "masters", count, 4 * share, device, resting, asleep)
-    yield need_of(owner, "moments", count, MOMENTS * share, device, resting, asleep)
-    yield need_of(owner, "gradients", count, 4 * share, device, update)
+        yield make_need(owner, "masters", count, 4 * share, device, resting, asleep)
+    yield make_need(owner, "moments", count, MOMENTS * share, device, resting, asleep)
+    yield make_need(owner, "gradients", count, 4 * share, device, update)
     agents = [a for a in config.team.values() if a.policy == name and a.trainable]
     if len(agents) > 1 and config.metrics.grad_norm_every != 0:
-        yield need_of(owner, "gradient of one agent", count, 4 * share, device, update)
+        yield make_need(owner, "gradient of one agent", count, 4 * share, device, update)
     if learner.offload:
         state = MOMENTS + (0 if weights.dtype == "float32" else 4)
-        yield need_of(owner, "moments and masters at rest", count, state, HOST)
+        yield make_need(owner, "moments and masters at rest", count, state, HOST)
 
 
 def batch_needs(
@@ -76,7 +78,7 @@ def batch_needs(
     if activations == "none":
         return
     owner, device, policy = weights.owner, weights.device, config.policies[name]
-    update, learner = f"update of {name}", config.learner_of(name)
+    update, learner = f"update of {name}", config.get_learner(name)
     kept = None
     try:
         if size is not None:

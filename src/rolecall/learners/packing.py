@@ -71,7 +71,7 @@ def pack(
     return batches
 
 
-def numbered(turns: list[Turn]) -> tuple[dict[str, Turn], list[Turn]]:
+def number_turns(turns: list[Turn]) -> tuple[dict[str, Turn], list[Turn]]:
     """Return copies whose ids differ, and each original by the id of its copy.
 
     For turns of several runs or stages, whose ids may be equal.
@@ -153,7 +153,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
             row[places] = value if isinstance(value, float) else value[: len(places)]
         return row
 
-    def annotated(name: str) -> Floats | None:
+    def get_annotation(name: str) -> Floats | None:
         columns = [getattr(turn, name) for turn in turns]
         return None if any(values is None for values in columns) else column(columns)
 
@@ -177,14 +177,14 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
         words=column([float(max(1, len(turn.text.split()))) for turn in turns]).astype(np.int32),
         turn=owner.astype(np.int32),
         turn_ids=[turn.id for turn in turns],
-        old_logprobs=annotated("logprobs"),
+        old_logprobs=get_annotation("logprobs"),
         advantages=or_zero("advantages"),
         returns=or_zero("returns"),
         weight=column([turn.weight for turn in turns]),
         temperature=column([turn.temperature for turn in turns]),
-        prox_logprobs=annotated("prox_logprobs"),
-        ref_logprobs=annotated("ref_logprobs"),
-        values=annotated("values"),
+        prox_logprobs=get_annotation("prox_logprobs"),
+        ref_logprobs=get_annotation("ref_logprobs"),
+        values=get_annotation("values"),
         pairs=np.array(
             [(number[better.id], number[worse.id]) for better, worse in pairs], dtype=np.int32
         ).reshape(-1, 2),
@@ -220,7 +220,7 @@ def _columns(batch: Batch, own: NDArray[np.bool_]) -> dict[str, Any]:
     }
 
 
-def one_turn(batch: Batch, number: int) -> Batch:
+def select_turn(batch: Batch, number: int) -> Batch:
     """The batch that holds only its `number`-th turn; for naming the turn that broke a step."""
     sampled = (batch.turn == number) & (batch.mask > 0)
     keep = sampled.copy()

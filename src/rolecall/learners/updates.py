@@ -13,7 +13,7 @@ from rolecall.learners.sums import Sums
 MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops
 
 
-def update_of(
+def make_update(
     grad_norm: float, lr: float, sums: dict[str, Sums], agent_grad_norms: dict[str, float]
 ) -> Update:
     """The record of one step; the gradient's norm is that of its only agent, if there is one."""
@@ -42,7 +42,7 @@ def is_far(update: Update, algorithm: Objective) -> bool:
     return algorithm.target_kl is not None and update.kl > algorithm.target_kl
 
 
-def merged(updates: list[Update]) -> Update:
+def merge_updates(updates: list[Update]) -> Update:
     """Merge several optimizer steps into one record: means, and the last learning rate.
 
     The mismatch is the same in every step: it is measured with the log-probs before the first.

@@ -6,7 +6,7 @@ import torch
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.memory.estimate import Peak, memory_of, peaks
+from rolecall.memory.estimate import Peak, estimate_memory, peaks
 from rolecall.models.batch_memory import Activations
 from rolecall.models.devices import is_gpu, memory_in
 
@@ -14,7 +14,7 @@ RESERVED_GPU = int(1e9)  # for libraries: CUDA's context and its kernels
 RESERVED_CPU = int(0.7e9)  # the same: Python's modules and compiled loops; 0.6 measured
 
 
-def reserved_on(device: str) -> int:
+def reserved_bytes(device: str) -> int:
     """Return the bytes of a device that are left to libraries."""
     return RESERVED_GPU if is_gpu(device) else RESERVED_CPU
 
@@ -39,7 +39,7 @@ def check_room(config: Config, machine: dict[str, int] | None = None) -> None:
     if not _too_large(config, machine, auto, "at most"):
         return
     for peak in _too_large(config, machine, auto, "measured"):
-        reserved = reserved_on(peak.device)
+        reserved = reserved_bytes(peak.device)
         held = (peak.num_bytes + reserved) / 1e9
         raise ConfigError(
             f"policies: {peak.device} would hold {held:.1f} GB ({peak.phase}, with "
@@ -53,7 +53,7 @@ def _too_large(
 ) -> list[Peak]:
     return [
         peak
-        for peak in peaks(memory_of(config, auto=auto, activations=activations))
+        for peak in peaks(estimate_memory(config, auto=auto, activations=activations))
         if peak.is_device and peak.device in machine
-        if peak.num_bytes + reserved_on(peak.device) > machine[peak.device]
+        if peak.num_bytes + reserved_bytes(peak.device) > machine[peak.device]
     ]

@@ -11,7 +11,7 @@ from rolecall.config.schema import Config
 from rolecall.critics.utilities import num_weights
 from rolecall.models.batch_memory import Activations, kept_by_last, kept_by_layer
 from rolecall.models.devices import is_gpu
-from rolecall.models.memory_needs import BYTES, Need, need_of, training
+from rolecall.models.memory_needs import BYTES, Need, make_need, training
 from rolecall.models.sizes import Size
 
 UPDATE = "update of the critic"
@@ -26,7 +26,7 @@ def value_heads(
     count = None if size is None else heads * (size.width + 1)
     yield from training(owner, count, dtype="float32", device=device, phase=update)
     read = None if size is None else tokens * size.width  # states, in float32
-    yield need_of(owner, f"states of {tokens:,} tokens", read, 4, device, update)
+    yield make_need(owner, f"states of {tokens:,} tokens", read, 4, device, update)
 
 
 def joint(
@@ -84,9 +84,9 @@ def mixer(
     if reader is None:
         return
     owner, dtype = "reader of critic mixer", config.learner.dtype
-    yield need_of(owner, "weights", reader.parameters, BYTES[dtype], device)
+    yield make_need(owner, "weights", reader.parameters, BYTES[dtype], device)
     states = 2 * longest * reader.width  # and their sums
-    yield need_of(owner, f"states of {longest:,} tokens", states, 4, device, CREDIT)
+    yield make_need(owner, f"states of {longest:,} tokens", states, 4, device, CREDIT)
     if activations != "none":
         kept = kept_by_layer(reader, activations, dtype=dtype, device=device)
         whole = None if kept is None else int(longest * kept)
@@ -96,7 +96,7 @@ def mixer(
 def frozen(name: str, size: Size | None, *, dtype: str, device: str) -> Need:
     """Return the weights of a critic of your own; whether it trains them is not known here."""
     count = None if size is None else size.parameters
-    return need_of(f"critic {name}", "weights", count, BYTES[dtype], device)
+    return make_need(f"critic {name}", "weights", count, BYTES[dtype], device)
 
 
 def _head_copy(size: Size, dtype: str, device: str) -> int:

@@ -17,8 +17,8 @@ from rolecall.learners.memory import StoredWeights
 from rolecall.memory import critics
 from rolecall.models.batch_memory import Activations
 from rolecall.models.devices import full_name, is_gpu
-from rolecall.models.memory_needs import BYTES, HOST, Need, Phase, need_of, weight_needs
-from rolecall.models.sizes import Size, size_of
+from rolecall.models.memory_needs import BYTES, HOST, Need, Phase, make_need, weight_needs
+from rolecall.models.sizes import Size, get_size
 
 ADAPTER_DTYPE = "float32"
 
@@ -37,7 +37,7 @@ class Peak:
         return self.device != HOST
 
 
-def memory_of(
+def estimate_memory(
     config: Config, *, auto: str = "cpu", activations: Activations = "measured"
 ) -> list[Need]:
     """Each policy, reference, critic, opponent pool, the engines' weights and caches.
@@ -53,13 +53,13 @@ def memory_of(
     return needs + planner.working_memory(needs)
 
 
-def served_at(config: Config) -> dict[str, str]:
+def served_addresses(config: Config) -> dict[str, str]:
     """Return the servers that sample a policy's weights, by policy: they take nothing here."""
     addresses = {}
     for name in config.policies:
-        engine = config.engine_of(name)
+        engine = config.get_engine(name)
         if isinstance(engine, ServedEngineConfig):
-            learned = " and, to be trained, here" if name in config.trained else ""
+            learned = " and, to be trained, here" if name in config.trained_policies else ""
             addresses[name] = f"at {engine.url} (engine {engine.name}){learned}"
     return addresses
 
@@ -135,7 +135,7 @@ class _Planner:
         count = None if size is None else size.body
         each = 4 if options.get("dtype", "float32") == "float32" else 2
         device = self._device(options.get("device", "cpu"))
-        yield need_of("reward model", "weights", count, each, device)
+        yield make_need("reward model", "weights", count, each, device)
 
     def _device(self, name: str) -> str:
         return full_name(name, auto=self.auto)
@@ -143,7 +143,7 @@ class _Planner:
     def size(self, base: str) -> Size | None:
         if base not in self._sizes:
             try:
-                self._sizes[base] = size_of(base)
+                self._sizes[base] = get_size(base)
             except ValueError:
                 self._sizes[base] = None
         return self._sizes[base]
@@ -152,7 +152,7 @@ class _Planner:
         """Return whether a learner, or an engine that samples models of this process, has its
         weights.
         """
-        return self.config.is_embedded(name) or name in self.config.trained
+        return self.config.is_embedded(name) or name in self.config.trained_policies
 
     def _policy(self, name: str) -> Iterator[Need]:
         config, policy = self.config, self.config.policies[name]
@@ -175,7 +175,7 @@ class _Planner:
                 count = None if size is None else size.adapter_parameters(policy.adapter)
                 weights = StoredWeights(f"adapter {name}", count, ADAPTER_DTYPE, device, share)
                 each = BYTES[ADAPTER_DTYPE] * share
-                yield need_of(weights.owner, "weights", count, each, device)
+                yield make_need(weights.owner, "weights", count, each, device)
             yield from learner.memory(weights, size, activations=self.activations)
 
     def _engine(self, backend: EngineBackend, name: str) -> Iterator[Need]:
@@ -190,33 +190,33 @@ class _Planner:
         if policy.reference is None or (policy.reference == "initial" and policy.adapter):
             return
         size = self.size(policy.base if policy.reference == "initial" else policy.reference)
-        learner = self.config.learner_of(name)
+        learner = self.config.get_learner(name)
         count, each = None if size is None else size.parameters, BYTES[learner.dtype]
         owner = f"reference of {name}"
         for device, share in learner_backend(self.config, name).shares(auto=self.auto):
             if learner.offload:
-                yield need_of(owner, "weights", count, each * share, device, "credit", HOST)
+                yield make_need(owner, "weights", count, each * share, device, "credit", HOST)
             else:
-                yield need_of(owner, "weights", count, each * share, device)
+                yield make_need(owner, "weights", count, each * share, device)
         if learner.offload:
-            yield need_of(owner, "weights at rest", count, each, HOST)
+            yield make_need(owner, "weights at rest", count, each, HOST)
 
     def _opponents(self, name: str) -> Iterator[Need]:
         policy = self.config.policies[name]
         if policy.opponent_pool is None:
             return
         size = self.size(policy.base)
-        each = BYTES[self.config.learner_of(name).dtype] * policy.opponent_pool.keep
+        each = BYTES[self.config.get_learner(name).dtype] * policy.opponent_pool.keep
         count = None if size is None else size.parameters
-        device = self._device(self.config.device_of(policy.opponent_pool.of))
+        device = self._device(self.config.get_device(policy.opponent_pool.of))
         resting = HOST if is_gpu(device) else device
-        yield need_of(f"opponent pool of {name}", "weights", count, each, resting)
+        yield make_need(f"opponent pool of {name}", "weights", count, each, resting)
 
     def _critic(self, name: str, base: str | None) -> Iterator[Need]:
         """Yield the needs of value heads, a critic with a model of its own, or utilities."""
         config, dtype = self.config, self.config.learner.dtype
         if name == "agent":
-            for policy in sorted(config.trained):
+            for policy in sorted(config.trained_policies):
                 yield from self._value_head(policy)
             return
         size, device = (
@@ -242,7 +242,7 @@ class _Planner:
 
     def _value_head(self, policy: str) -> Iterator[Need]:
         config, size = self.config, self.size(self.config.policies[policy].base)
-        learner = config.learner_of(policy)
+        learner = config.get_learner(policy)
         tokens = max(learner.tokens_per_batch, longest_row(config, _max_length(size)))
         for device in learner_backend(config, policy).devices(auto=self.auto):  # whole on each
             yield from critics.value_heads(
@@ -256,7 +256,7 @@ def _max_length(size: Size | None) -> int | None:
 
 def _freed(config: Config, needs: list[Need], device: str) -> int:
     """Return the most that one update of this process frees on a device when it ends."""
-    elsewhere = {f"update of {name}" for name in config.trained if config.is_ranked(name)}
+    elsewhere = {f"update of {name}" for name in config.trained_policies if config.is_ranked(name)}
     freed: dict[str, int] = {}
     for need in needs:
         is_update = need.phase.startswith("update of ") and need.phase not in elsewhere

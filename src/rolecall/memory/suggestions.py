@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from rolecall.config.schema import Config
-from rolecall.memory.estimate import memory_of, peaks
+from rolecall.memory.estimate import estimate_memory, peaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _changes(config: Config, gpus: int) -> Iterator[_Change]:
 
 
 def _trains_whole_weights(config: Config, name: str) -> bool:
-    return name in config.trained and config.policies[name].adapter is None
+    return name in config.trained_policies and config.policies[name].adapter is None
 
 
 def _adapt(config: Config, name: str) -> list[str]:
@@ -127,8 +127,8 @@ def _adapt(config: Config, name: str) -> list[str]:
 def _quantizable(config: Config, name: str) -> bool:
     """Return whether its base is frozen, or can be beside an adapter, and is in this process."""
     policy = config.policies[name]
-    in_process = config.engine_of(name).name == "local"
-    trained = name in config.trained
+    in_process = config.get_engine(name).name == "local"
+    trained = name in config.trained_policies
     return (
         in_process
         and policy.quantization == "none"
@@ -157,4 +157,6 @@ def _changed(config: Config, changes: list[_Change]) -> Config:
 
 def _most(config: Config, auto: str) -> int:
     """Return the most that a device holds; what the computer keeps for devices does not count."""
-    return max((p.num_bytes for p in peaks(memory_of(config, auto=auto)) if p.is_device), default=0)
+    return max(
+        (p.num_bytes for p in peaks(estimate_memory(config, auto=auto)) if p.is_device), default=0
+    )

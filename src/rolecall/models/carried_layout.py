@@ -10,12 +10,12 @@ from typing import Any
 from torch.nn import Module
 
 from rolecall.models.attention import layouts
-from rolecall.models.language_model import layers_of
+from rolecall.models.language_model import get_layers
 
 
 def carry(model: Any) -> None:
     """Change the layers of a model in place."""
-    for layer in layers_of(model):
+    for layer in get_layers(model):
         kind = type(layer)
         layer.__class__ = type(kind.__name__, (Carrying, kind), {})
 
@@ -24,5 +24,5 @@ class Carrying(Module):
     """Stands before a layer's class, and also brings the layout when a backward pass repeats it."""
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        with layouts.carried(options.pop("layout", None)):
+        with layouts.use_layout(options.pop("layout", None)):
             return super().forward(*args, **options)

@@ -18,7 +18,13 @@ from rolecall.models.attention import layouts
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
 from rolecall.models.carried_layout import carry
-from rolecall.models.language_model import heads_of, original_context, run, run_apart, states_of
+from rolecall.models.language_model import (
+    get_key_value_heads,
+    hidden_states,
+    original_context,
+    run,
+    run_apart,
+)
 
 UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules
 LENGTHS = (24, 9)  # tokens of the probe's rows
@@ -189,7 +195,7 @@ def scales_logits(model: Any) -> bool:
     layout, ids = layouts.Rows(list(LENGTHS), device=model.device), _ids(model)
     keep = torch.tensor([3, 23, 32], device=model.device)
     try:
-        states = states_of(model, ids, layout.position, layout=layout, keep=keep)
+        states = hidden_states(model, ids, layout.position, layout=layout, keep=keep)
         plain = model.get_output_embeddings()(states).float()
     except UNLIKE:
         return True
@@ -262,7 +268,7 @@ def _paged(model: Any, cache: Cache, starts: list[int], counts: list[int]) -> Pa
 
 def _cache(model: Any) -> Cache:
     config = model.config.get_text_config()
-    number, size = heads_of(config)
+    number, size = get_key_value_heads(config)
     if not number or not size:
         raise ValueError("its layers have no heads of one size")
     return Cache(

@@ -22,7 +22,7 @@ from rolecall.agents.turn_form import stop_ids
 from rolecall.models.attention import layouts
 from rolecall.models.row_rope import rows_told_apart
 from rolecall.models.separate_rows import read_rows
-from rolecall.models.tokenizers import num_ids
+from rolecall.models.tokenizers import num_tokens
 
 if TYPE_CHECKING:
     from rolecall.models.lora import Mixture
@@ -49,7 +49,9 @@ class LanguageModel:
         self.device = next(model.parameters()).device
         self.num_layers: int = self.config.num_hidden_layers
         # Of the cache, where the embedded engine samples.
-        self.num_kv_heads, self.head_size = heads_of(self.config) if self.samples_here else (0, 0)
+        self.num_kv_heads, self.head_size = (
+            get_key_value_heads(self.config) if self.samples_here else (0, 0)
+        )
         self.max_length: int = self.config.max_position_embeddings
 
     @property
@@ -95,7 +97,7 @@ class LanguageModel:
         so their logits are left out wherever tokens are sampled or trained.
         """
         padded: int = self.model.get_output_embeddings().weight.shape[0]
-        return min(padded, num_ids(self.tokenizer) or padded)
+        return min(padded, num_tokens(self.tokenizer) or padded)
 
     @property
     def end_ids(self) -> list[int]:
@@ -116,7 +118,7 @@ class LanguageModel:
         logits = self.logits(ids, layout.position, layout=layout, keep=keep)
         return logits.log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
 
-    def mixed(
+    def mixed_logits_of_rows(
         self,
         tokens: Tensor,
         positions: Tensor,
@@ -128,7 +130,7 @@ class LanguageModel:
         """`logits` with the adapter that the mixture names for each token, not this policy's."""
         from rolecall.models import lora
 
-        with lora.mixed(mixture):
+        with lora.use_mixture(mixture):
             # Each layer's adapters are told the rows of all tokens.
             logits, _ = run(self.model, tokens, positions, layout=layout, keep=keep, trims=False)
             return logits[:, : self.vocabulary]
@@ -160,7 +162,7 @@ class LanguageModel:
         self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
     ) -> Tensor:
         """Return what `head` reads after the kept indices: [len(keep), hidden_size]."""
-        return states_of(self.model, tokens, positions, layout=layout, keep=keep)
+        return hidden_states(self.model, tokens, positions, layout=layout, keep=keep)
 
     def head(self, states: Tensor) -> Tensor:
         """[M, hidden_size] -> logits [M, V]; those of the model unless `scales_logits`."""
@@ -188,7 +190,7 @@ class LanguageModel:
             raise ValueError("adapter_off: this policy trains all weights, it has no adapter")
         from rolecall.models import lora
 
-        with lora.mixed(lora.Mixture([], [], device=self.device)):
+        with lora.use_mixture(lora.Mixture([], [], device=self.device)):
             yield
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
@@ -266,7 +268,7 @@ def run(
     return out.logits[0].float(), read[0][0].float() if hidden else None
 
 
-def states_of(
+def hidden_states(
     model: Any, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
 ) -> Tensor:
     """Return what a model's head reads after the kept indices, if nothing stands between."""
@@ -328,11 +330,11 @@ def mixed_logits(
     first = rows[0]
     if len({model.adapter for model in rows}) == 1:
         return first.logits(tokens, positions, layout=layout, keep=keep)
-    mixture = mixture_of(rows, counts)
-    return first.mixed(tokens, positions, mixture=mixture, layout=layout, keep=keep)
+    mixture = make_mixture(rows, counts)
+    return first.mixed_logits_of_rows(tokens, positions, mixture=mixture, layout=layout, keep=keep)
 
 
-def mixture_of(rows: list[LanguageModel], counts: Tensor) -> Mixture:
+def make_mixture(rows: list[LanguageModel], counts: Tensor) -> Mixture:
     """Whose adapter each token has, where each row has one; `counts` as in `mixed_logits`."""
     from rolecall.models.lora import Mixture
 
@@ -389,7 +391,7 @@ def original_context(config: Any) -> int:
     return int(max(lengths, default=0))
 
 
-def layers_of(model: Any) -> ModuleList:
+def get_layers(model: Any) -> ModuleList:
     """The layers of a model of transformers, whatever its family calls them.
 
     Raises ValueError for a model that keeps no list of them.
@@ -401,7 +403,7 @@ def layers_of(model: Any) -> ModuleList:
     raise ValueError(f"{type(model).__name__} keeps no list of its {number} layers")
 
 
-def heads_of(config: Any) -> tuple[int, int]:
+def get_key_value_heads(config: Any) -> tuple[int, int]:
     """Return the number of key-value heads and their size; 0 where no single number says it."""
     try:
         heads: int = getattr(config, "num_attention_heads", None) or 0

@@ -156,7 +156,7 @@ def with_adapters(
     return {name: LanguageModel(peft_model, tokenizer, adapter=internal[name]) for name in adapters}
 
 
-def end_ids_of(base: str, tokenizer: Tokenizer) -> list[int]:
+def read_end_ids(base: str, tokenizer: Tokenizer) -> list[int]:
     """Return `LanguageModel.end_ids` of a base that this process does not load."""
     try:
         ends = GenerationConfig.from_pretrained(locate(base)).eos_token_id or []

@@ -49,7 +49,7 @@ class Mixture:
         mixture.names, mixture.owner = names, owner
         return mixture
 
-    def only(self, keep: Tensor) -> Mixture:
+    def select(self, keep: Tensor) -> Mixture:
         """Return the mixture of some of the tokens."""
         mixture = self.anew()
         mixture.owner = self.owner[keep]
@@ -68,11 +68,11 @@ class Mixture:
         [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 3]]: a token meets the ranks of its own adapter only.
         """
         if parts not in self._shares:  # most layers have the same parts
-            owner_R, scaling_R = self._ranks_of(parts)
+            owner_R, scaling_R = self._owners_and_scalings(parts)
             self._shares[parts] = (self.owner[:, None] == owner_R) * scaling_R
         return self._shares[parts]
 
-    def _ranks_of(self, parts: Parts) -> tuple[Tensor, Tensor]:
+    def _owners_and_scalings(self, parts: Parts) -> tuple[Tensor, Tensor]:
         """Return the owner and the scaling of each rank: [R].
 
         They are made once, as making them waits for the device.
@@ -91,7 +91,7 @@ _mixture: ContextVar[Mixture | None] = ContextVar("rolecall_mixture", default=No
 
 
 @contextmanager
-def mixed(mixture: Mixture) -> Iterator[None]:
+def use_mixture(mixture: Mixture) -> Iterator[None]:
     """Forward passes inside compute each token with the adapter that the mixture says."""
     token = _mixture.set(mixture)
     try:
@@ -122,7 +122,7 @@ class MixedLinear(Linear):
             added: Tensor = AddLowRank.apply(base, x, *weights)
             return added
         out: Tensor = self.base_layer(x)
-        adapters = self.of(mixture)
+        adapters = self.adapter_weights(mixture)
         if adapters is None:
             return out
         down, up, share = adapters
@@ -141,7 +141,7 @@ class MixedLinear(Linear):
             return None
         return self.low_rank(self.active_adapters[0])
 
-    def of(self, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor] | None:
+    def adapter_weights(self, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the weights [R, in] and [out, R] of the mixture's adapters of this layer.
 
         With them comes the share [N, R]. None if no adapter has weights here.

@@ -28,7 +28,7 @@ class Need:
     asleep: str = ""  # where it is in the other phases
 
 
-def need_of(
+def make_need(
     owner: str,
     part: str,
     count: int | None,
@@ -49,11 +49,11 @@ def training(
 
     `phase`: in which there are gradients.
     """
-    yield need_of(owner, "weights", count, BYTES[dtype], device)
+    yield make_need(owner, "weights", count, BYTES[dtype], device)
     if dtype != "float32":
-        yield need_of(owner, "masters", count, 4, device)
-    yield need_of(owner, "moments", count, MOMENTS, device)
-    yield need_of(owner, "gradients", count, 4, device, phase)
+        yield make_need(owner, "masters", count, 4, device)
+    yield make_need(owner, "moments", count, MOMENTS, device)
+    yield make_need(owner, "gradients", count, 4, device, phase)
 
 
 def weight_needs(
@@ -71,7 +71,7 @@ def weight_needs(
     """
     if quantization == "none" or size is None:
         count = None if size is None else size.parameters
-        yield need_of(owner, "weights", count, BYTES[dtype] * share, device)
+        yield make_need(owner, "weights", count, BYTES[dtype] * share, device)
         return
     layers = [layer.weight.numel() for layer in linear_layers(size.model).values()]
     rest = BYTES[dtype] * (size.parameters - sum(layers))

@@ -69,7 +69,7 @@ class QuantizedLinear(Linear):
             self.register_buffer(name, tensor, persistent=False)
         return packed
 
-    def unpacked(self, dtype: torch.dtype) -> Tensor:
+    def unpack(self, dtype: torch.dtype) -> Tensor:
         """[O, I]"""
         if self.kind == "8bit":
             return self.weight.to(dtype, copy=True).mul_(self.scale[:, None])
@@ -101,12 +101,12 @@ class _Product(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: QuantizedLinear) -> Tensor:
         ctx.layer = layer
-        return linear(x, layer.unpacked(x.dtype), layer.bias)
+        return linear(x, layer.unpack(x.dtype), layer.bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad @ ctx.layer.unpacked(grad.dtype), None
+        return grad @ ctx.layer.unpack(grad.dtype), None
 
 
 def bitsandbytes() -> Any:
@@ -157,7 +157,7 @@ def check_device(kind: Quantization, device: torch.device) -> None:
     random = torch.Generator().manual_seed(0)
     full.weight.copy_(torch.randn(96, 40, generator=random))
     try:
-        unpacked = QuantizedLinear(full, kind, device=device).unpacked(torch.float32).cpu()
+        unpacked = QuantizedLinear(full, kind, device=device).unpack(torch.float32).cpu()
     except Exception as error:  # whatever a library without kernels for the device raises
         problem = first_line(error)
     else:

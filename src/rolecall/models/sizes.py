@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rolecall.config.schema import Adapter
 from rolecall.core.errors import first_line
-from rolecall.models.language_model import heads_of, layers_of
+from rolecall.models.language_model import get_key_value_heads, get_layers
 from rolecall.models.loading import locate
 
 
@@ -32,7 +32,7 @@ class Size:
     model: Any  # on torch's meta device: shapes without numbers
 
     @property
-    def gathered(self) -> int:
+    def gathered_numbers(self) -> int:
         """The most that FSDP2 gathers at once: what is no layer, a layer and the next one."""
         return (1 if self.is_tied else 2) * self.embedding + 2 * self.layer
 
@@ -65,11 +65,11 @@ class Size:
             adapter.rank * (layer.in_features + layer.out_features)
             for name, layer in self.model.named_modules()
             if isinstance(layer, torch.nn.Linear)
-            if (layer is not head if targets == "all-linear" else _is_one_of(name, targets))
+            if (layer is not head if targets == "all-linear" else _matches(name, targets))
         )
 
 
-def size_of(base: str) -> Size:
+def get_size(base: str) -> Size:
     """Raises ValueError where the base's config is neither on this machine nor a known one."""
     try:
         config = _config(base)
@@ -78,9 +78,9 @@ def size_of(base: str) -> Size:
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"base {base!r}: {first_line(error)}") from error
     text = config.get_text_config()
-    heads, size = heads_of(text)
+    heads, size = get_key_value_heads(text)
     table = model.get_input_embeddings().weight
-    layers = layers_of(model)
+    layers = get_layers(model)
     return Size(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         embedding=table.numel(),
@@ -116,7 +116,7 @@ def _config(base: str) -> Any:
         return AutoConfig.for_model(**shapes[base])
 
 
-def _is_one_of(name: str, wanted: str | list[str]) -> bool:
+def _matches(name: str, wanted: str | list[str]) -> bool:
     """Match names of modules as PEFT does: the last part of a dotted name, or the end of it."""
     names = [wanted] if isinstance(wanted, str) else wanted
     return any(name == one or name.endswith(f".{one}") for one in names)

@@ -20,7 +20,7 @@ from rolecall.core.errors import first_line
 from rolecall.models.attention import layouts
 from rolecall.models.carried_layout import Carrying, carry
 from rolecall.models.exact_head import make_exact
-from rolecall.models.language_model import layers_of
+from rolecall.models.language_model import get_layers
 from rolecall.models.last_layer import trim
 from rolecall.models.loading import locate, set_up
 
@@ -37,7 +37,7 @@ class Skeleton:
     folder: Path
 
 
-def skeleton_of(base: str, *, device: torch.device, dtype: torch.dtype) -> Skeleton | None:
+def make_skeleton(base: str, *, device: torch.device, dtype: torch.dtype) -> Skeleton | None:
     """None where the base's files do not name its weights as the model does, and where its rows are
     kept apart: such a base is loaded whole first.
 
@@ -51,14 +51,14 @@ def skeleton_of(base: str, *, device: torch.device, dtype: torch.dtype) -> Skele
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"base {base!r} cannot be loaded: {first_line(error)}") from error
     with META:
-        model = _of(config, dtype)
+        model = _build(config, dtype)
     if not {name for name, _ in model.named_parameters()} <= _names_in(folder):
         return None
-    small = _of(_with_two_layers(config), dtype)
+    small = _build(_with_two_layers(config), dtype)
     set_up(small, base, device=device, sampled=False, fuses=False)
     if small.kept_apart:
         return None
-    if any(isinstance(layer, Carrying) for layer in layers_of(small)):
+    if any(isinstance(layer, Carrying) for layer in get_layers(small)):
         carry(model)
     model.kept_apart, model.scales_logits = small.kept_apart, small.scales_logits
     model.eval()
@@ -71,7 +71,7 @@ def skeleton_of(base: str, *, device: torch.device, dtype: torch.dtype) -> Skele
     return Skeleton(model, small, folder)
 
 
-def _of(config: Any, dtype: torch.dtype) -> Any:
+def _build(config: Any, dtype: torch.dtype) -> Any:
     return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=layouts.NAME)
 
 

@@ -46,7 +46,7 @@ def read_tokenizer(path: str) -> Tokenizer:
     return plain
 
 
-def num_ids(tokenizer: Tokenizer) -> int:
+def num_tokens(tokenizer: Tokenizer) -> int:
     """Return one more than the largest id of the tokenizer; 0 if it has none."""
     return 1 + max(tokenizer.get_vocab().values(), default=-1)
 
@@ -54,7 +54,7 @@ def num_ids(tokenizer: Tokenizer) -> int:
 def padded_ids(base: str, tokenizer: Tokenizer) -> range:
     """Return the ids of the base's head that its tokenizer does not have."""
     size = AutoConfig.from_pretrained(locate(base)).get_text_config().vocab_size
-    return range(num_ids(tokenizer), size)
+    return range(num_tokens(tokenizer), size)
 
 
 def _find_file(path: str) -> Path | None:

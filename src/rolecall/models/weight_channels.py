@@ -45,7 +45,7 @@ class Channel(Protocol):
     def take(self) -> None:
         """Wait until the buffer is full, as a receiver."""
 
-    def taken(self) -> None:
+    def acknowledge(self) -> None:
         """Report, as a receiver, that the buffer has been read."""
 
     def close(self) -> None: ...
@@ -82,7 +82,7 @@ class Broadcast:
     def take(self) -> None:
         self._broadcast()
 
-    def taken(self) -> None:
+    def acknowledge(self) -> None:
         """The next broadcast is queued behind what still reads the buffer."""
 
     def _broadcast(self) -> None:
@@ -191,7 +191,7 @@ class Shared:
         self._number = next(self._numbers)
         self._store.wait([f"{self._name} is full {self._number}"], LIMIT)
 
-    def taken(self) -> None:
+    def acknowledge(self) -> None:
         self._settle()
         if self._store.add(f"readers {self._number}", 1) == self._at.receivers:
             self._store.set(f"read {self._number}", "")

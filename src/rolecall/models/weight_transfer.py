@@ -53,7 +53,7 @@ class MeetingPoint:
         receivers, secret = engines * direct.receivers, secrets.token_hex(32)
         self.at = Rendezvous(host, self._store.port, receivers, direct.shares_device, secret)
 
-    async def met(self, sides: Iterable[Awaitable[None]]) -> list[Exception | None]:
+    async def meet(self, sides: Iterable[Awaitable[None]]) -> list[Exception | None]:
         """Return what each side raised; once one raises, the waiting others get a TransferError."""
 
         async def one(side: Awaitable[None]) -> Exception | None:
@@ -85,12 +85,12 @@ class Slot:
     def end(self) -> int:
         return self.start + self.shape.numel() * self.dtype.itemsize
 
-    def of(self, buffer: Tensor) -> Tensor:
+    def view(self, buffer: Tensor) -> Tensor:
         """The weight as a view of the buffer."""
         return buffer[self.start : self.end].view(self.dtype).view(self.shape)
 
 
-def buckets_of(shapes: Shapes, *, most: int) -> list[list[Slot]]:
+def make_buckets(shapes: Shapes, *, most: int) -> list[list[Slot]]:
     """The weights that are in the buffer together, in their order."""
     buckets: list[list[Slot]] = []
     start = 0
@@ -125,7 +125,7 @@ class _Side:
         return next(self._rounds)
 
     def _opened(self, at: Rendezvous, shapes: Shapes, *, rank: int) -> Channel:
-        self._buckets = buckets_of(shapes, most=BUCKET)
+        self._buckets = make_buckets(shapes, most=BUCKET)
         size = max((slot.end for bucket in self._buckets for slot in bucket), default=0)
         if at.shares_device:
             return Shared(self._store, at, self.device, size=size, sends=rank == 0)
@@ -167,7 +167,7 @@ class Sender(_Side):
             for slot, weight in zip(bucket, mine, strict=True):
                 if (weight.dtype, weight.shape) != (slot.dtype, slot.shape):
                     raise ValueError(f"{slot.name} is {weight.dtype} {list(weight.shape)}")
-                slot.of(self._channel.buffer).copy_(weight.detach())
+                slot.view(self._channel.buffer).copy_(weight.detach())
             with _told():
                 self._channel.give()
 
@@ -199,8 +199,8 @@ class Receiver(_Side):
         for bucket in self._buckets:
             self._channel.take()
             for slot in bucket:
-                yield slot.name, slot.of(self._channel.buffer)
-            self._channel.taken()
+                yield slot.name, slot.view(self._channel.buffer)
+            self._channel.acknowledge()
 
 
 def _dtype(name: str) -> torch.dtype:

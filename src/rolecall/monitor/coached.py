@@ -14,7 +14,7 @@ def is_dropped(turn: Turn) -> bool:
     return bool(turn.coach_error) and not turn.trained
 
 
-def of_coach(turns: Iterable[Turn]) -> dict[str, float]:
+def coach_metrics(turns: Iterable[Turn]) -> dict[str, float]:
     """{"coach/solver/score": .. in 0..10, "coach/solver/errors": .., "coach/tokens": ..,
     "coach/cost_usd": .., "coach/latency_s": mean of those that were asked}; {} without a coach.
     """

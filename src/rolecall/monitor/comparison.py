@@ -70,13 +70,13 @@ def compare(records: list[Record]) -> list[Change]:
         both = before.get(OVER_SOURCES, {}), after.get(OVER_SOURCES, {})
         parts.insert(0, ("mean over sources", both))
     changes = []
-    whole = metrics_of(before) or metrics_of(after)
+    whole = metric_names(before) or metric_names(after)
     for metric in whole:
         changes.append(_change(metric, "", before, after))
         having = [(n, both) for n, both in parts if metric in (_metrics_of_both(both) or whole)]
         changes += [_change(metric, name, *both) for name, both in having]
     # Where sources have different numbers of attempts, each has metrics of its own.
-    own = {m: None for _, both in parts for record in both for m in metrics_of(record)}
+    own = {m: None for _, both in parts for record in both for m in metric_names(record)}
     for metric in [name for name in own if name not in whole]:
         having = [(name, both) for name, both in parts if metric in _metrics_of_both(both)]
         changes += [_change(metric, name, *both) for name, both in having]
@@ -84,10 +84,10 @@ def compare(records: list[Record]) -> list[Change]:
 
 
 def _metrics_of_both(records: tuple[Record, Record]) -> list[str]:
-    return [name for record in records for name in metrics_of(record)]
+    return [name for record in records for name in metric_names(record)]
 
 
-def metrics_of(record: Record) -> list[str]:
+def metric_names(record: Record) -> list[str]:
     """Names that carry a margin: {"avg@8": .., "avg@8_margin": .., "step": ..} -> ["avg@8"]."""
     return [name for name in record if f"{name}_margin" in record]
 

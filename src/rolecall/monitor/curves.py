@@ -41,12 +41,12 @@ class Pictures(NamedTuple):
 
 def pictures(records: list[Record], agents: Iterable[str] = ()) -> Pictures:
     """`agents` fixes the colours; by default those that the records name."""
-    names = list(agents) or agents_of(records)
-    light, dark = (look_of(names, dark=dark) for dark in (False, True))
+    names = list(agents) or agent_names(records)
+    light, dark = (choose_look(names, dark=dark) for dark in (False, True))
     return Pictures(*_wide_and_narrow(records, light), *_wide_and_narrow(records, dark))
 
 
-def agents_of(records: list[Record]) -> list[str]:
+def agent_names(records: list[Record]) -> list[str]:
     """["solver"] for a record with the key `agent/solver/reward`."""
     names = {key.split("/")[1] for r in records for key in r if key.startswith("agent/")}
     return sorted(names)
@@ -131,7 +131,7 @@ def dress(axes: Axes, look: Look, *, title: str, unit: str) -> None:
         axes.text(0.5, 0.5, "no data yet", color=look.ink, ha="center", transform=axes.transAxes)
 
 
-def look_of(agents: list[str], *, dark: bool) -> Look:
+def choose_look(agents: list[str], *, dark: bool) -> Look:
     named = {name: c.dark if dark else c.light for name, c in colours(agents).items()}
     if dark:
         shades = ("#5b83b8", "#b8a05b", "#7f6bb0", "#8a929c")

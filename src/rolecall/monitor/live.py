@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rolecall.monitor.colours import colours
-from rolecall.monitor.comparison import measure, metrics_of
+from rolecall.monitor.comparison import measure, metric_names
 from rolecall.monitor.dialogue import ending
 from rolecall.monitor.reading import extremes
 from rolecall.runtime import progress
@@ -94,7 +94,7 @@ class LiveTable:
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start(refresh=True)
-            self._presented.enter_context(progress.presented_by(self._progressed))
+            self._presented.enter_context(progress.present_with(self._progressed))
         return self
 
     def __exit__(
@@ -140,7 +140,7 @@ class LiveTable:
         if not file.is_file():
             return []
         palette = colours(self.agents)
-        talks = extremes(file, 1).named()
+        talks = extremes(file, 1).by_name()
         return [
             ending(talk, name=name, known=palette, width=self.console.width)
             for name, named in talks.items()
@@ -201,7 +201,7 @@ def evaluation_line(record: Record) -> str:
         when = f"during, step {record.get('step', '-')}"
     if "split" in record:
         when = f"{when}, on {record['split']}"
-    measures = ((name, measure(record, name)) for name in metrics_of(record))
+    measures = ((name, measure(record, name)) for name in metric_names(record))
     parts = [f"{name} {m}" for name, m in measures if m is not None]
     failures = [f"{kind} {count}" for kind, count in (record.get("failures") or {}).items()]
     ending = f"; failures: {', '.join(failures)}" if failures else ""

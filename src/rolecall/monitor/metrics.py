@@ -14,13 +14,13 @@ import numpy as np
 
 from rolecall.core.interfaces.learner import Update
 from rolecall.core.types import Episode, Turn
-from rolecall.monitor.coached import is_dropped, of_coach
+from rolecall.monitor.coached import coach_metrics, is_dropped
 from rolecall.rollout.episodes import Rollout
 
 WALL_SHARES = (5, 10, 25, 50, 75, 90, 95, 100)  # percent of a step's episodes, the fastest first
 
 
-def of_evaluation(found: dict[str, Any], area: str = "evaluation") -> dict[str, float]:
+def evaluation_metrics(found: dict[str, Any], area: str = "evaluation") -> dict[str, float]:
     """{"avg@8": 0.5, "by_source": {"gsm8k": {"avg@8": 0.25}}} -> {"evaluation/avg@8": 0.5,
     "evaluation/by_source/gsm8k/avg@8": 0.25}.
     """
@@ -29,11 +29,11 @@ def of_evaluation(found: dict[str, Any], area: str = "evaluation") -> dict[str, 
         inner = isinstance(value, dict)
         if value is None:  # the margin of a single task
             continue
-        flat |= of_evaluation(value, f"{area}/{name}") if inner else {f"{area}/{name}": value}
+        flat |= evaluation_metrics(value, f"{area}/{name}") if inner else {f"{area}/{name}": value}
     return flat
 
 
-def of_rollout(rollout: Rollout, *, is_data: bool = False) -> dict[str, float]:
+def rollout_metrics(rollout: Rollout, *, is_data: bool = False) -> dict[str, float]:
     """reward, score, and for each agent what people look for.
 
     `is_data`: the episodes are rows of `rollout.data`, which nobody scored: they have no score, and
@@ -78,10 +78,10 @@ def of_rollout(rollout: Rollout, *, is_data: bool = False) -> dict[str, float]:
             ).items()
         }
     metrics |= _of_policies(credited for each in turns.values() for _, credited in each)
-    return metrics | _of_usage(episodes) | of_coach(t for e in episodes for t in e.turns)
+    return metrics | _of_usage(episodes) | coach_metrics(t for e in episodes for t in e.turns)
 
 
-def of_walls(episodes: list[Episode]) -> dict[str, float]:
+def wall_metrics(episodes: list[Episode]) -> dict[str, float]:
     """`time/episode_p50_s`, `time/episode_p100_s`: the longest of the fastest half, and of all.
 
     Seconds from an episode's start to its score; `rolecall simulate` learns from them what a
@@ -190,7 +190,7 @@ def _verdicts(turns: list[Turn]) -> dict[str, float]:
     return {name: verdicts.count(name) / len(turns) for name in sorted(set(verdicts))}
 
 
-def of_update(policy: str, update: Update) -> dict[str, float]:
+def update_metrics(policy: str, update: Update) -> dict[str, float]:
     row = {
         f"policy/{policy}/grad_norm": update.grad_norm,
         f"policy/{policy}/lr": update.lr,

@@ -8,13 +8,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from rolecall.monitor.comparison import evaluations, steps
-from rolecall.monitor.curves import dress, look_of
+from rolecall.monitor.curves import choose_look, dress
 from rolecall.storage.run_folder import RunFolder
 
 
 def draw_both(a: RunFolder, b: RunFolder, path: Path) -> None:
     """Write a PNG: the score of training episodes by step, and of evaluations."""
-    look = look_of(["A", "B"], dark=False)
+    look = choose_look(["A", "B"], dark=False)
     figure = Figure(figsize=(11.2, 3.6), dpi=140, layout="constrained", facecolor=look.paper)
     left, right = figure.subplots(1, 2)
     for name, run in (("A", a), ("B", b)):

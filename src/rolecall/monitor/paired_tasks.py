@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 import pyarrow.parquet as pq
 
 from rolecall.monitor.comparison import Measure
-from rolecall.storage.numbered import numbered
+from rolecall.storage.numbered import iterate_numbered
 from rolecall.storage.run_folder import RunFolder
 
 MOST_SHOWN = 3  # tasks of each kind
@@ -37,7 +37,7 @@ class Paired:
     most_worse: list[TaskPair]
 
 
-def paired(a: RunFolder, b: RunFolder) -> Paired | None:
+def pair_tasks(a: RunFolder, b: RunFolder) -> Paired | None:
     """Compare the newest evaluations of two runs task by task; None where they share no task.
 
     [1, 0, .5] against [1, .5, 1]: +.333 +- .327, two better, none worse.
@@ -64,7 +64,7 @@ def paired(a: RunFolder, b: RunFolder) -> Paired | None:
 
 def _scores(run: RunFolder) -> dict[tuple[str, str], float]:
     """(task, question) -> mean score of its attempts, in the run's newest evaluation."""
-    files = [file for _, file in numbered(run.path, "parquet", kind="evaluation")]
+    files = [file for _, file in iterate_numbered(run.path, "parquet", kind="evaluation")]
     if not files:
         return {}
     columns = ["source", "task", "question", "episode", "score"]

@@ -11,7 +11,7 @@ from itertools import cycle
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from rolecall.monitor.comparison import Record, evaluations, measure, metrics_of, steps
+from rolecall.monitor.comparison import Record, evaluations, measure, metric_names, steps
 
 PARTS = ("rollout", "credit", "update", "publish")  # time/<part>_share
 STYLES = ("-", "--", ":", "-.")
@@ -43,7 +43,7 @@ def _score(axes: Axes, records: list[Record], look: Look) -> None:
 
 
 def _evaluated(axes: Axes, found: list[Record], look: Look, *, split: str, mark: str) -> None:
-    names = [name for record in found[:1] for name in metrics_of(record)[:1]]
+    names = [name for record in found[:1] for name in metric_names(record)[:1]]
     for name in names:
         points = [(r["step"], m) for r in found if (m := measure(r, name)) is not None]
         axes.errorbar(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolecall.core.tags import thinking, visible
 from rolecall.core.types import Turn
-from rolecall.storage.numbered import numbered
+from rolecall.storage.numbered import iterate_numbered
 
 if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do without
     from rolecall.storage.run_folder import RunFolder
@@ -91,7 +91,7 @@ def held_out(folder: RunFolder, *, step: int | None = None) -> Path | None:
     files = [
         (number, file)
         for subfolder, split in HELD_OUT
-        for number, file in numbered(folder.path / subfolder, "parquet", kind=split)
+        for number, file in iterate_numbered(folder.path / subfolder, "parquet", kind=split)
     ]
     if step is not None:
         return next((file for number, file in files if number == step), None)
@@ -101,7 +101,7 @@ def held_out(folder: RunFolder, *, step: int | None = None) -> Path | None:
 
 
 def _newest(folder: Path, kind: str) -> Path | None:
-    return max(numbered(folder, "parquet", kind=kind), default=(0, None))[1]
+    return max(iterate_numbered(folder, "parquet", kind=kind), default=(0, None))[1]
 
 
 def best(file: Path, number: int, *, one_per_task: bool = True) -> list[Talk]:
@@ -125,7 +125,7 @@ class Extremes:
     worst: list[Talk]
     alike: list[Talk]  # some, where all are worth the same and there is no best
 
-    def named(self) -> dict[str, list[Talk]]:
+    def by_name(self) -> dict[str, list[Talk]]:
         """Return the lists that hold something, by what they are called."""
         named = {"best": self.best, "worst": self.worst, "alike": self.alike}
         return {name: talks for name, talks in named.items() if talks}

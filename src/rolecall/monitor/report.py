@@ -51,7 +51,7 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
     """
     records = folder.read_metrics()
     config: dict[str, Any] = yaml.safe_load(folder.config.read_text())
-    palette = colours([*config["team"], *curves.agents_of(records)])
+    palette = colours([*config["team"], *curves.agent_names(records)])
     pictures = curves.pictures(records, palette)
     (folder.path / "curves.png").write_bytes(pictures.wide)
     path = folder.path / "report.html"
@@ -85,7 +85,7 @@ def shorten(text: str, *, longest: int = LONGEST) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} letters left out ...]\n{text[-half:]}"
 
 
-def signed(value: float) -> str:
+def format_signed(value: float) -> str:
     """0.58386 -> "+0.584", and what would print as -0.000 is "0"."""
     return "0" if abs(value) < 0.0005 else f"{value:+.3g}"
 
@@ -100,7 +100,7 @@ def _environment(known: dict[str, Colour]) -> Environment:
     )
     places = {name: index for index, name in enumerate(known)}
     environment.filters["shorten"] = shorten
-    environment.filters["signed"] = signed
+    environment.filters["signed"] = format_signed
     environment.filters["fraction"] = lambda value: "n/a" if value is None else f"{value:.3f}"
     # An agent that only an old file knows has a class that no rule of the style names.
     environment.filters["shade"] = lambda agent: f"agent-{places.get(agent, 'other')}"

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from rolecall.core.errors import RunFailedError
-from rolecall.monitor.comparison import TEST, evaluations, metrics_of
+from rolecall.monitor.comparison import TEST, evaluations, metric_names
 
 
 def summarise(
@@ -106,7 +106,7 @@ def best(records: list[dict[str, Any]]) -> dict[str, Any] | None:
     candidates = validated or evaluations(records)
     if all(record["when"] != "during" for record in candidates):
         return None
-    name = metrics_of(candidates[0])[0]
+    name = metric_names(candidates[0])[0]
     first = max(candidates, key=lambda record: record[name])
     if not first["step"]:
         return None

@@ -49,7 +49,7 @@ def show(
         shown = show_conversations(file, number=number, console=console)
         return [
             {"shown_as": name, **asdict(talk)}
-            for name, talks in shown.named().items()
+            for name, talks in shown.by_name().items()
             for talk in talks
         ]
     for file in files:
@@ -66,9 +66,9 @@ def show_conversations(file: Path, *, number: int = 3, console: Console | None =
     conversations = extremes(file, number)
     titles = {"best": "Best of {}", "worst": "Worst of {}", "alike": "Some of {}: all score alike"}
     palette = colours(
-        turn.agent for talks in conversations.named().values() for t in talks for turn in t.turns
+        turn.agent for talks in conversations.by_name().values() for t in talks for turn in t.turns
     )
-    for name, talks in conversations.named().items():
+    for name, talks in conversations.by_name().items():
         console.print(Text(f"\n{titles[name].format(file.stem)}", style="bold"))
         for talk in talks:
             console.print(talk_panel(talk, known=palette))

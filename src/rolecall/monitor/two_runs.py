@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rolecall.config.load import load
 from rolecall.monitor.comparison import Change, Measure, compare
-from rolecall.monitor.paired_tasks import Paired, paired
+from rolecall.monitor.paired_tasks import Paired, pair_tasks
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
 from rolecall.storage.run_folder import RunFolder, changes_between
@@ -54,7 +54,7 @@ def compare_runs(a: RunFolder, b: RunFolder, *, console: Console | None = None) 
         console.print(Text(f"{name}: {visible(path)}"), soft_wrap=True)
     console.print(_config_table(keys) if keys else Text("\nTheir configs are equal."))
     console.print(_evaluation_table(rows) if rows else Text("\nNeither was evaluated."))
-    same = paired(a, b)
+    same = pair_tasks(a, b)
     if same is not None:
         console.print(_paired_table(same))
     return {

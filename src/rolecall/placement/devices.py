@@ -6,7 +6,7 @@ from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.models.devices import device_named, full_name, is_gpu
 from rolecall.models.weight_transfer import Direct
-from rolecall.placement.gpu_assignment import device_of, seats_of
+from rolecall.placement.gpu_assignment import assign_gpus, gpu_name
 
 
 def check_devices(config: Config) -> None:
@@ -15,8 +15,8 @@ def check_devices(config: Config) -> None:
         of_learner = f"policies.{name}.learner.device" if policy.learner else "learner.device"
         key = f"policies.{name}.device" if policy.device else of_learner
         try:
-            device_named(config.device_of(name))
-            if device := config.engine_of(name).first_device:
+            device_named(config.get_device(name))
+            if device := config.get_engine(name).first_device:
                 key = f"policies.{name}.engine.device" if policy.engine else "engine.device"
                 device_named(device)
         except ValueError as error:
@@ -27,7 +27,7 @@ def has_seats(config: Config, *, auto: str) -> bool:
     """Return whether ranks and engines get GPUs of a cluster, and not shares of its processors."""
     if not config.cluster.is_remote:
         return False
-    named = {full_name(config.device_of(name), auto=auto) for name in config.policies}
+    named = {full_name(config.get_device(name), auto=auto) for name in config.policies}
     return bool(config.cluster.pools) or any(map(is_gpu, named))
 
 
@@ -36,23 +36,23 @@ def learner_devices(config: Config, policy: str, *, auto: str) -> list[str]:
 
     GPUs of a cluster are named by their pool: cuda:main/0.
     """
-    learner, first = config.learner_of(policy), full_name(config.device_of(policy), auto=auto)
-    if policy not in config.trained or not learner.is_ranked:
+    learner, first = config.get_learner(policy), full_name(config.get_device(policy), auto=auto)
+    if policy not in config.trained_policies or not learner.is_ranked:
         return [first]
     if has_seats(config, auto=auto):
-        seats = seats_of(config)[policy]
-        return [device_of(seats.pool, number) for number in seats.ranks]
+        seats = assign_gpus(config)[policy]
+        return [gpu_name(seats.pool, number) for number in seats.ranks]
     return [f"cuda:{rank}" if is_gpu(first) else first for rank in range(learner.num_ranks)]
 
 
 def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]:
     """Return the devices of each engine of a policy: the GPUs of vLLM; else the policy's device."""
-    engine, first = config.engine_of(policy), full_name(config.device_of(policy), auto=auto)
+    engine, first = config.get_engine(policy), full_name(config.get_device(policy), auto=auto)
     if config.is_replicated(policy):
         if not has_seats(config, auto=auto):
             return [[first]] * engine.num_engines
-        seats = seats_of(config)[policy]
-        return [[device_of(seats.pool, number) for number in each] for each in seats.engines]
+        seats = assign_gpus(config)[policy]
+        return [[gpu_name(seats.pool, number) for number in each] for each in seats.engines]
     first = full_name(engine.first_device or first, auto=auto)
     if engine.gpus_per_engine == 1 or not is_gpu(first):
         return [[first]]
@@ -60,13 +60,13 @@ def engine_devices(config: Config, policy: str, *, auto: str) -> list[list[str]]
     return [[f"cuda:{number + offset}" for offset in range(engine.gpus_per_engine)]]
 
 
-def direct_of(config: Config, policy: str, *, auto: str) -> Direct | None:
+def direct_transfer(config: Config, policy: str, *, auto: str) -> Direct | None:
     """Return how a policy's engines get weights from its learner's devices, if they do.
 
     Raises ConfigError where some of them share these devices and others do not.
     """
-    engine = config.engine_of(policy)
-    if policy not in config.trained or not engine.receives_directly:
+    engine = config.get_engine(policy)
+    if policy not in config.trained_policies or not engine.receives_directly:
         return None
     receivers = engine.gpus_per_engine
     mine = set(learner_devices(config, policy, auto=auto))
@@ -87,9 +87,11 @@ def takes_turns(config: Config, policy: str, *, auto: str) -> bool:
 
     It does where something is updated on one of them and nothing is sampled meanwhile.
     """
-    if not config.engine_of(policy).can_sleep or config.trainer.max_staleness:
+    if not config.get_engine(policy).can_sleep or config.trainer.max_staleness:
         return False
-    updated = {d for name in config.trained for d in learner_devices(config, name, auto=auto)}
+    updated = {
+        d for name in config.trained_policies for d in learner_devices(config, name, auto=auto)
+    }
     if config.critics:
         updated.add(full_name(config.learner.device, auto=auto))
     shared = updated & {d for e in engine_devices(config, policy, auto=auto) for d in e}

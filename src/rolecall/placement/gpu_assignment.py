@@ -29,12 +29,12 @@ class _Taken:
     engines: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
 
-def device_of(pool: str, number: int) -> str:
+def gpu_name(pool: str, number: int) -> str:
     """Return the name of a GPU of a pool."""
     return f"cuda:{pool}/{number}"
 
 
-def seats_of(config: Config) -> dict[str, Seats]:
+def assign_gpus(config: Config) -> dict[str, Seats]:
     """Return the seats of each policy. Raises ConfigError where a pool has too few.
 
     Policies that are colocated have the first GPUs of a pool together: the ranks and the engines of
@@ -59,7 +59,7 @@ def num_gpus(config: Config) -> dict[str, int]:
     """Return how many GPUs each pool has; those of a cluster without pools are what is needed."""
     if config.cluster.pools:
         return {name: pool.gpus for name, pool in config.cluster.pools.items()}
-    used = [number for seats in seats_of(config).values() for number in _all(seats)]
+    used = [number for seats in assign_gpus(config).values() for number in _all(seats)]
     return {OWN: max(used) + 1} if used else {}
 
 
@@ -76,20 +76,20 @@ def _pools(config: Config) -> dict[str, list[str]]:
         return by_pool
     for name in config.policies:
         if any(_numbers(config, name)):
-            by_pool.setdefault(config.pool_of(name) or OWN, []).append(name)
+            by_pool.setdefault(config.get_pool(name) or OWN, []).append(name)
     return by_pool
 
 
 def _numbers(config: Config, name: str) -> tuple[int, int]:
     """GPUs of its ranks, and of its engines."""
-    ranks = config.learner_of(name).num_ranks if name in config.trained else 0
+    ranks = config.get_learner(name).num_ranks if name in config.trained_policies else 0
     return ranks, sum(map(len, _engines(config, name, 0)))
 
 
 def _engines(config: Config, name: str, first: int) -> tuple[tuple[int, ...], ...]:
     if not config.is_replicated(name):
         return ()
-    engine = config.engine_of(name)
+    engine = config.get_engine(name)
     each = engine.gpus_per_engine
     starts = range(first, first + engine.num_engines * each, each)
     return tuple(tuple(range(start, start + each)) for start in starts)
@@ -104,8 +104,8 @@ def _apart(config: Config, name: str, pool: str, taken: _Taken) -> Seats:
         taken.ranks[key] = tuple(range(taken.next, taken.next + ranks))
         taken.next += ranks
     of_engine = key
-    if config.engine_of(name).is_embedded:
-        of_engine = repr(config.engine_of(name))  # one embedded engine samples several models
+    if config.get_engine(name).is_embedded:
+        of_engine = repr(config.get_engine(name))  # one embedded engine samples several models
     if of_engine not in taken.engines:
         taken.engines[of_engine] = _engines(config, name, taken.next)
         taken.next += sum(map(len, taken.engines[of_engine]))

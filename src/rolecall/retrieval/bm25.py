@@ -19,8 +19,8 @@ from rolecall.core.optional import optional
 from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.bm25_check import check_arrays
 from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, written_aside
-from rolecall.retrieval.passages import PassageFile, stored
-from rolecall.retrieval.progress import counted
+from rolecall.retrieval.passages import PassageFile, store_passages
+from rolecall.retrieval.progress import count_items
 from rolecall.retrieval.words import words
 
 K1, B = 0.9, 0.4  # Anserini's for passages; the ones of Search-R1's BM25 server
@@ -40,7 +40,7 @@ class Bm25:
         self.index, self.passages, self.identity = index, passages, identity
 
     @classmethod
-    def of(cls, passages: Sequence[Passage]) -> Bm25:
+    def from_passages(cls, passages: Sequence[Passage]) -> Bm25:
         """Index a small corpus in memory. Raises ValueError if it holds no words."""
         digest = blake2b(repr(passages).encode(), digest_size=8).hexdigest()
         return cls(_index(passages, show=False), passages, identity=f"bm25:{digest}")
@@ -96,7 +96,7 @@ def build_bm25(
     Raises ValueError if the folder is taken or the corpus holds no words.
     """
     with written_aside(folder) as aside:
-        index = _index(stored(passages, aside), show=show)
+        index = _index(store_passages(passages, aside), show=show)
         index.save(aside / FOLDER)
         write_manifest(aside, Manifest("bm25", corpus, int(index.scores["num_docs"]), OPTIONS))
 
@@ -105,7 +105,7 @@ def _index(passages: Iterable[Passage], *, show: bool) -> Any:
     bm25s = optional("bm25s", extra="search")
     vocabulary = defaultdict[str, int](count().__next__)  # a new word gets the next number
     rows = _Rows()
-    for passage in counted(passages, "reading passages", show=show):
+    for passage in count_items(passages, "reading passages", show=show):
         rows.append(map(vocabulary.__getitem__, words(f"{passage.title}\n{passage.text}")))
     vocabulary.default_factory = None
     if not vocabulary:

@@ -23,7 +23,7 @@ def read_corpus(path: Path) -> Iterator[Passage]:
     """
     for number, row in read_rows(path):
         try:
-            passage = passage_of(row)
+            passage = read_passage(row)
             if not passage.id:
                 raise ValueError(f"no `id`; columns: {', '.join(row)}")
         except ValueError as error:
@@ -31,7 +31,7 @@ def read_corpus(path: Path) -> Iterator[Passage]:
         yield passage
 
 
-def passage_of(row: Row) -> Passage:
+def read_passage(row: Row) -> Passage:
     r"""{"id": 7, "contents": "\"Ada\"\nAda wrote."} -> Passage("7", "Ada", "Ada wrote.")
 
     A `title` beside `contents` is the passage's; the contents may repeat it as their first line.
@@ -43,15 +43,15 @@ def passage_of(row: Row) -> Passage:
     if isinstance(text, str):
         return Passage(name, title if isinstance(title, str) else "", text)
     if isinstance(contents, str) and isinstance(title, str) and title:
-        inside = parted(contents, name=name)
+        inside = split_contents(contents, name=name)
         repeated = inside.title == title.strip('"')
         return Passage(name, title, inside.text if repeated else contents)
     if isinstance(contents, str):
-        return parted(contents, name=name)
+        return split_contents(contents, name=name)
     raise ValueError(f"no `contents` and no `text`; columns: {', '.join(row)}")
 
 
-def parted(contents: str, *, name: str = "") -> Passage:
+def split_contents(contents: str, *, name: str = "") -> Passage:
     """Return the quoted title of the first line and the rest; a text of one line has no title."""
     first, newline, rest = contents.partition("\n")
     if not newline:
@@ -60,7 +60,7 @@ def parted(contents: str, *, name: str = "") -> Passage:
     return Passage(name, first[1:-1] if quoted else first, rest)
 
 
-def contents_of(passage: Passage) -> str:
+def join_contents(passage: Passage) -> str:
     """Return the form that `parted` takes apart."""
     return f'"{passage.title}"\n{passage.text}'
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rolecall.core.optional import optional, sentence_model
 from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, written_aside
-from rolecall.retrieval.passages import PassageFile, stored
-from rolecall.retrieval.progress import counted
+from rolecall.retrieval.passages import PassageFile, store_passages
+from rolecall.retrieval.progress import count_items
 
 Encode = Callable[[list[str]], NDArray[np.float32]]  # texts -> vectors [N, D]
 
@@ -82,7 +82,7 @@ def build_dense(
     prefixed = bool(E5.search(Path(model).name)) if e5 is None else e5
     of_query, of_passage = E5_PREFIXES if prefixed else ("", "")
     with written_aside(folder) as aside:
-        kept = counted(stored(passages, aside), "encoding passages", show=show)
+        kept = count_items(store_passages(passages, aside), "encoding passages", show=show)
         index = _index(kept, encode, prefix=of_passage)
         optional("faiss", extra="dense").write_index(index, str(aside / FILE))
         options: dict[str, str | float] = {"model": model, "query_prefix": of_query}

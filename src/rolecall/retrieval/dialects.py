@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Any, Literal
 
 from rolecall.retrieval.base import Hit, Passage, SearchError
-from rolecall.retrieval.corpus import parted, passage_of
+from rolecall.retrieval.corpus import read_passage, split_contents
 from rolecall.runtime.secret_texts import excerpt
 
 Dialect = Literal["batch", "single", "rerank"]
@@ -57,7 +57,7 @@ def _hit(item: Any) -> Hit:
     score = item.get("score") if isinstance(item, dict) else None
     document = item.get("document", item) if isinstance(item, dict) else item
     try:
-        passage = parted(document) if isinstance(document, str) else _passage(document)
+        passage = split_contents(document) if isinstance(document, str) else _passage(document)
     except ValueError as error:
         raise SearchError(f"a result that is no document: {excerpt(item, 200)}") from error
     rating = float(score) if isinstance(score, (int, float)) else None
@@ -69,4 +69,4 @@ def _hit(item: Any) -> Hit:
 def _passage(document: Any) -> Passage:
     if not isinstance(document, dict):
         raise ValueError("neither a mapping nor text")
-    return passage_of(document)
+    return read_passage(document)

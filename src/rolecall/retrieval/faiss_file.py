@@ -17,7 +17,7 @@ import numpy as np
 
 from rolecall.core.optional import optional
 from rolecall.retrieval.base import Hit, Passage
-from rolecall.retrieval.corpus import fingerprint, passage_of
+from rolecall.retrieval.corpus import fingerprint, read_passage
 from rolecall.retrieval.dense import E5, E5_PREFIXES, Encode, load_encoder
 
 
@@ -108,6 +108,6 @@ class CorpusFile:
         start, end = int(self.offsets[number]), int(self.offsets[number + 1])
         try:
             row = json.loads(os.pread(self.file.fileno(), end - start, start))
-            return passage_of(row)
+            return read_passage(row)
         except (ValueError, AttributeError) as error:
             raise ValueError(f"{self.path}:{number + 1}: {error}") from error

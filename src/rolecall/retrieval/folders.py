@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from rolecall.runtime.written_folders import beside, put
+from rolecall.runtime.written_folders import new_folder_beside, replace_folder
 
 FORMAT = "rolecall-index-1"
 MANIFEST = "manifest.json"
@@ -39,9 +39,9 @@ def written_aside(folder: Path) -> Iterator[Path]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not empty: an index needs a folder of its own")
-    with beside(folder) as aside:
+    with new_folder_beside(folder) as aside:
         yield aside
-        put(aside, folder)
+        replace_folder(aside, folder)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

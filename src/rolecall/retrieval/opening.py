@@ -97,5 +97,5 @@ def open_client(
     elif passages is None:
         raise ValueError("there is nothing to search: set url, or index and corpus")
     else:
-        retriever = Bm25.of(passages)
+        retriever = Bm25.from_passages(passages)
     return SearchClient(Embedded(retriever), deadline_s=deadline_s)

@@ -21,7 +21,7 @@ LINES = "passages.jsonl"
 OFFSETS = "offsets.npy"
 
 
-def stored(passages: Iterable[Passage], folder: Path) -> Iterator[Passage]:
+def store_passages(passages: Iterable[Passage], folder: Path) -> Iterator[Passage]:
     """Yield the same passages; the folder has them once the last one is taken."""
     offsets = array("q", [0])
     with (folder / LINES).open("wb") as file:

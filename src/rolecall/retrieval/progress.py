@@ -13,7 +13,9 @@ T = TypeVar("T")
 STRIDE = 1000  # items between two updates: an update costs as much as reading a passage
 
 
-def counted(items: Iterable[T], what: str, *, show: bool, total: int | None = None) -> Iterator[T]:
+def count_items(
+    items: Iterable[T], what: str, *, show: bool, total: int | None = None
+) -> Iterator[T]:
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=PlainConsole(stderr=True), disable=not show) as progress:
         task = progress.add_task(what, total=total)

@@ -43,14 +43,14 @@ class Debate:
         spoken = [turn for turn in episode.turns if turn.agent != self.judge and turn.chosen]
         for turns in group_by(spoken, "agent"):
             texts = [turn.visible for turn in turns]
-            worth = [of_argument(text, topic, **limits) for text in texts]
+            worth = [score_argument(text, topic, **limits) for text in texts]
             for turn, score in zip(turns, worth, strict=True):
                 turn.rewards["mrlm"] = score
-            turns[-1].rewards["mrlm"] = of_debate(texts, worth, points)
+            turns[-1].rewards["mrlm"] = score_debate(texts, worth, points)
         return {}
 
 
-def of_argument(text: str, topic: str, *, shortest: int = 100, longest: int = 500) -> float:
+def score_argument(text: str, topic: str, *, shortest: int = 100, longest: int = 500) -> float:
     """.2 length + .25 evidence / 2 + .25 reasoning / 2 + .15 sentences / 5 + .15 topic words / 3.
 
     Each share is at most 1; counted are phrases that occur, not how often.
@@ -69,7 +69,7 @@ def of_argument(text: str, topic: str, *, shortest: int = 100, longest: int = 50
     )
 
 
-def of_debate(texts: list[str], worth: list[float], points: list[str]) -> float:
+def score_debate(texts: list[str], worth: list[float], points: list[str]) -> float:
     """.6 mean of the arguments + .2 words that neighbours share + .2 key points touched."""
     words = [set(text.lower().split()) for text in texts]
     shared = [len(a & b) / len(a | b) for a, b in pairwise(words) if a | b]

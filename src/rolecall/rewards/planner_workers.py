@@ -63,7 +63,7 @@ class MGrpo:
         for call in calls_of_workers(episode, self.planner):
             paid[call[0].agent] = self.worker_planner * earned
             for turn in call:
-                turn.rewards["form"] = self.worker_form * form_of(call)
+                turn.rewards["form"] = self.worker_form * score_form(call)
         return paid
 
 
@@ -76,7 +76,7 @@ def forms(episode: Episode, planner: str) -> tuple[float, list[float]]:
     if not spoken:
         names = sorted({turn.agent for turn in episode.turns})
         raise ValueError(f"nobody is called {planner!r} (there are: {', '.join(names)})")
-    return form_of(spoken), [form_of(call) for call in calls_of_workers(episode, planner)]
+    return score_form(spoken), [score_form(call) for call in calls_of_workers(episode, planner)]
 
 
 def calls_of_workers(episode: Episode, planner: str) -> list[list[Turn]]:
@@ -84,7 +84,7 @@ def calls_of_workers(episode: Episode, planner: str) -> list[list[Turn]]:
     return [call for own in group_by(turns, "agent") for call in calls(own)]
 
 
-def form_of(turns: list[Turn]) -> float:
+def score_form(turns: list[Turn]) -> float:
     return float(all(turn.valid and turn.finish != "length" for turn in turns))
 
 

@@ -83,7 +83,7 @@ class Collection:
     async def _work(self) -> None:
         # A worker stays a running scope from one episode to the next, so that a deterministic
         # engine does not step between the end of one and the start of another.
-        with call_tree.entered((), barrier=self.context.barrier):
+        with call_tree.enter_scope((), barrier=self.context.barrier):
             while self._todo:
                 task, attempt = self._todo.popleft()
                 played = await self._attempted(task, attempt)
@@ -115,7 +115,7 @@ class Collection:
             self.journal.append(played.episode)
         return played
 
-    async def ended(self, *, within_s: float | None = None) -> None:
+    async def wait(self, *, within_s: float | None = None) -> None:
         """Wait until all has been played, or so long. Raises what ends the run."""
         if not self._workers:
             return
@@ -179,7 +179,7 @@ async def collect(
     collection = Collection(
         context, tasks, step=step, split=split, group_size=group_size, min_group=min_group
     )
-    await collection.ended()
+    await collection.wait()
     return collection.take()
 
 

@@ -53,7 +53,7 @@ class Costs:
 
         USD stands only where the price is known; of all together where that of every agent is.
         """
-        by_agent = {name: self._of(*self.agents[name]) for name in sorted(self.agents)}
+        by_agent = {name: self._policy_cost(*self.agents[name]) for name in sorted(self.agents)}
         whole: dict[str, Any] = {
             key: sum(costs[key] for costs in by_agent.values())
             for key in ("turns", "prompt_tokens", "sampled_tokens")
@@ -69,7 +69,7 @@ class Costs:
             for name, (_, usage) in sorted(self.agents.items())
         }
 
-    def _of(self, policy: str, taken: Taken) -> dict[str, Any]:
+    def _policy_cost(self, policy: str, taken: Taken) -> dict[str, Any]:
         row: dict[str, Any] = {
             "turns": taken.turns,
             "prompt_tokens": taken.prompt_tokens,

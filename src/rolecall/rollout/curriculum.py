@@ -38,7 +38,7 @@ class PassRates:
         rate = self.rate(key, step=step)
         return rate * (1 - rate) + self.config.floor
 
-    def finished(self, step: int, episodes: Iterable[Episode]) -> None:
+    def update(self, step: int, episodes: Iterable[Episode]) -> None:
         """Prior .5, newest .5: a step with scores 1, 1, 1, 0 moves the rate to .625.
 
         Scores count within 0 and 1; an episode that raised an error says nothing.

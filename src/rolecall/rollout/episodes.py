@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from rolecall.agents.agent import Agent
 from rolecall.agents.team import Team
-from rolecall.config.user_lines import place_of
-from rolecall.core.errors import RunEndingError, first
+from rolecall.config.user_lines import locate_error
+from rolecall.core.errors import RunEndingError, first_error
 from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.core.interfaces.environment import Environment, Observation, World
 from rolecall.core.interfaces.follower import Follower, Follows
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Group, Swap, Task, Turn
-from rolecall.rollout.user_code import awaited, numbers_of, observation_of, text_of
+from rolecall.rollout.user_code import await_user, check_numbers, check_observation, check_text
 from rolecall.runtime import call_tree
 from rolecall.tools.use import OpenTools
 from rolecall.workflows.base import Workflow
@@ -58,7 +58,7 @@ class Player(Protocol):
         step: int | str,
         split: str,
         attempt: int,
-        manner: Manner,
+        manner: PlaySettings,
         journal: Path | None,
     ) -> Played:
         """Play like `play_until_done`; the episode is in a part of the journal when it comes."""
@@ -72,7 +72,7 @@ class Player(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class PlaySettings:
     """Holds the way in which agents are sampled."""
 
     tries_out: bool = True  # False: one candidate is drawn where a workflow asks for several
@@ -93,12 +93,12 @@ class RolloutContext:
     retries: int = 2  # repeats of an episode that something outside of the code let down
     concurrency: int = 256  # episodes under way at once
     barrier: call_tree.IdleBarrier = field(default_factory=call_tree.IdleBarrier)
-    manner: Manner = Manner()
+    manner: PlaySettings = PlaySettings()
     player: Player | None = None  # plays the episodes, which otherwise are played here
     told: set[str] = field(default_factory=set)  # kinds of errors that a person knows of
     counted_agent: str | None = None  # whose own score counts: `evaluation.agent`
 
-    def in_manner(self, manner: Manner) -> RolloutContext:
+    def with_settings(self, manner: PlaySettings) -> RolloutContext:
         agents = self.agents
         if manner.sampling:
             agents = {
@@ -186,7 +186,7 @@ async def play(
 ) -> Episode:
     """One attempt. What user code raises is typed on the episode and never becomes a reward."""
     name = f"{step}:{task.id}:{attempt}" + (f":r{retry}" if retry else "")
-    seed = seed_of(context.seed, step, task.id, attempt, retry)
+    seed = derive_seed(context.seed, step, task.id, attempt, retry)
     episode = Episode(id=name, task=task, attempt=attempt, seed=seed, split=split)
     episode.step = step if isinstance(step, int) else None
     episode.counted_agent = context.counted_agent
@@ -218,23 +218,23 @@ async def _play(
     team = Team(
         context.agents,
         episode=episode,
-        call_seed=seed_of(episode.seed, "call"),
+        call_seed=derive_seed(episode.seed, "call"),
         swap=swap,
         recorded=recorded,
         tries_out=context.manner.tries_out,
         candidates=context.workflow.candidates,
     )
-    with call_tree.entered((), barrier=context.barrier):
+    with call_tree.enter_scope((), barrier=context.barrier):
         try:
             async with asyncio.timeout(context.timeout_s):
                 await _run(context, episode, team)
         except BaseException as error:  # the boundary to user code: a bad rollout is data
             if _is_from_outside(error):
                 raise
-            cause = first(error)
+            cause = first_error(error)
             if isinstance(cause, RunEndingError):
                 raise cause from error
-            location = place_of(cause)
+            location = locate_error(cause)
             message = str(cause)
             if isinstance(cause, TimeoutError) and not message:
                 took = time.monotonic() - started
@@ -251,15 +251,15 @@ async def _play(
 
 
 async def _run(context: RolloutContext, episode: Episode, team: Team) -> None:
-    world = context.environment.open(episode.task, seed=seed_of(episode.seed, "world"))
+    world = context.environment.open(episode.task, seed=derive_seed(episode.seed, "world"))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(world.close)
-        team.enter(OpenTools(world, seed_of(episode.seed, "tools"), stack))
+        team.enter(OpenTools(world, derive_seed(episode.seed, "tools"), stack))
         followers = _followers(context, episode, world, stack)
-        team.followed(list(followers.values()))
+        team.set_followers(list(followers.values()))
         team.saw(await _observed(world))
         answer = await _answer(context, episode, team, world)
-        episode.answer = text_of(answer, workflow=context.workflow.play)
+        episode.answer = check_text(answer, workflow=context.workflow.play)
         if isinstance(answer, Turn) and answer.finish == "length":
             episode.metrics["truncated"] = 1.0  # a world may distrust an answer that was cut
         _order_turns(episode)
@@ -267,8 +267,10 @@ async def _run(context: RolloutContext, episode: Episode, team: Team) -> None:
             episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
         for name, (reward, weight) in context.rewards.items():
             result = followers.get(name, reward)(episode, world)
-            paid = await awaited(result, what=f"reward {name!r}", call=reward)
-            checked = numbers_of(paid, names=context.agents, what=f"reward {name!r}", call=reward)
+            paid = await await_user(result, what=f"reward {name!r}", call=reward)
+            checked = check_numbers(
+                paid, names=context.agents, what=f"reward {name!r}", call=reward
+            )
             for owner, value in checked.items():
                 episode.metrics[f"reward/{name}/{owner}"] = value
                 episode.rewards[owner] = episode.rewards.get(owner, 0.0) + weight * value
@@ -289,8 +291,8 @@ def _followers(
 
 
 async def _observed(world: World) -> Observation:
-    observation = await awaited(world.reset(), what="reset", call=world.reset)
-    return observation_of(observation, call=world.reset)
+    observation = await await_user(world.reset(), what="reset", call=world.reset)
+    return check_observation(observation, call=world.reset)
 
 
 async def _answer(context: RolloutContext, episode: Episode, team: Team, world: World) -> Any:
@@ -302,7 +304,7 @@ async def _answer(context: RolloutContext, episode: Episode, team: Team, world: 
     try:
         answer = await context.workflow(team, episode.task, world, **context.options)
     except Exception as error:
-        if not episode.turns or not isinstance(first(error), ContextFullError):
+        if not episode.turns or not isinstance(first_error(error), ContextFullError):
             raise
         episode.count("context_full")
         episode.metrics["truncated"] = 1.0
@@ -313,12 +315,12 @@ async def _answer(context: RolloutContext, episode: Episode, team: Team, world: 
 
 async def _scores(context: RolloutContext, episode: Episode, world: World) -> dict[str, float]:
     try:
-        scores = await awaited(world.score(episode), what="score", call=world.score)
+        scores = await await_user(world.score(episode), what="score", call=world.score)
     except ValueError:
         if "count/context_full" not in episode.metrics:
             raise
         scores = {"team": 0.0}  # a world that cannot score what did not end
-    return numbers_of(scores, names=context.agents, what="score", call=world.score)
+    return check_numbers(scores, names=context.agents, what="score", call=world.score)
 
 
 def _is_from_outside(error: BaseException) -> bool:
@@ -336,10 +338,10 @@ def _is_from_outside(error: BaseException) -> bool:
 
 def _staleness(group: Group, versions: dict[str, int]) -> int:
     turns = (turn for episode in group for turn in episode.turns)
-    return max((staleness_of(turn, versions) for turn in turns), default=0)
+    return max((turn_staleness(turn, versions) for turn in turns), default=0)
 
 
-def staleness_of(turn: Turn, versions: dict[str, int]) -> int:
+def turn_staleness(turn: Turn, versions: dict[str, int]) -> int:
     """Updates of its policy since its oldest token was sampled; 0 where nothing is updated, and
     where earlier weights were to sample it.
     """

@@ -18,7 +18,7 @@ from rolecall.core.types import Episode, Task
 from rolecall.rollout import collection
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.costs import Costs
-from rolecall.rollout.episodes import Manner, Rollout, RolloutContext
+from rolecall.rollout.episodes import PlaySettings, Rollout, RolloutContext
 from rolecall.rollout.scoring import Tally
 from rolecall.runtime.spending import Prices
 
@@ -38,7 +38,7 @@ class Journals(Protocol):
     """Keeps what was played, so that a later process finds it."""
 
     @property
-    def counted(self) -> dict[str, Any]: ...
+    def read_counts(self) -> dict[str, Any]: ...
     def round(self, number: int) -> Journal: ...
     def count(self, seconds: float, failures: dict[str, int]) -> None: ...
 
@@ -50,7 +50,7 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class EvaluationOutputs:
     """Options of an evaluation beside playing; nothing of it is needed."""
 
     prices: Mapping[str, Prices] = field(default_factory=lambda: MappingProxyType({}))
@@ -67,7 +67,7 @@ async def evaluate(
     options: EvaluationConfig,
     *,
     split: str = "test",
-    around: Around | None = None,
+    around: EvaluationOutputs | None = None,
 ) -> dict[str, Any]:
     """Play every task as often as the options say. The same seeds in every call, so that calls
     compare.
@@ -76,23 +76,27 @@ async def evaluate(
     it. `coverage` is the share of the attempts that could be scored: those that something outside
     of the team let down are in no mean. Raises RuntimeError where all of them failed.
     """
-    playing = _Evaluation(context, options, split, around or Around())
+    playing = _Evaluation(context, options, split, around or EvaluationOutputs())
     for number, some in enumerate(playing.rounds(tasks), 1):
         await playing.play(some, number)
-    return playing.found(sum(options.samples_of(task.source) for task in tasks))
+    return playing.summary(sum(options.samples_per_task(task.source) for task in tasks))
 
 
 class _Evaluation:
     """One that is under way."""
 
     def __init__(
-        self, context: RolloutContext, options: EvaluationConfig, split: str, around: Around
+        self,
+        context: RolloutContext,
+        options: EvaluationConfig,
+        split: str,
+        around: EvaluationOutputs,
     ) -> None:
-        manner = Manner(tries_out=False, sampling=options.sampled_with)
-        self.context = context.in_manner(manner)
+        manner = PlaySettings(tries_out=False, sampling=options.sampled_with)
+        self.context = context.with_settings(manner)
         self.options, self.split, self.around = options, split, around
         self.tally, self.costs = Tally(options), Costs(around.prices)
-        before = around.journals.counted if around.journals is not None else {}
+        before = around.journals.read_counts if around.journals is not None else {}
         self.failures: Counter[str] = Counter(before.get("failures", {}))
         self.started = time.monotonic() - before.get("seconds", 0.0)
         self.first_error = ""
@@ -100,7 +104,7 @@ class _Evaluation:
         self.measured: list[Episode] = []  # all of them, where the environment asks for all
 
     def size(self, task: Task) -> int:
-        return self.options.samples_of(task.source)
+        return self.options.samples_per_task(task.source)
 
     def rounds(self, tasks: list[Task]) -> Iterator[list[Task]]:
         """All at once, or in the rounds of a deterministic engine."""
@@ -132,7 +136,7 @@ class _Evaluation:
         )  # fmt: skip
         try:
             while playing.open:
-                await playing.ended(within_s=TAKE_S)
+                await playing.wait(within_s=TAKE_S)
                 self._take(playing.take())
                 if forget is None:
                     self._note()
@@ -141,7 +145,7 @@ class _Evaluation:
                 journal.close()
         self._note()
 
-    def found(self, asked: int) -> dict[str, Any]:
+    def summary(self, asked: int) -> dict[str, Any]:
         """Return the scores, failures and costs of the evaluation; `asked`: attempts in all."""
         if not self.tally.tasks:
             raise RuntimeError(f"every evaluation episode failed; the first: {self.first_error}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 
 
@@ -31,7 +31,7 @@ def _drawn(tasks: list[Task], *, per_source: int, seed: int) -> list[Task]:
     """Return the tasks whose hashes are lowest."""
     lots: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for index, task in enumerate(tasks):
-        lot = seed_of("subset", seed, task.family, task.source, task.id)
+        lot = derive_seed("subset", seed, task.family, task.source, task.id)
         lots[task.family, task.source].append((lot, index))
     kept = sorted(index for of in lots.values() for _, index in sorted(of)[:per_source])
     return [tasks[index] for index in kept]

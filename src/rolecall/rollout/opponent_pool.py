@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rolecall.config.schema import OpponentPoolConfig
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.models.language_model import LanguageModel
 
 Kept = tuple[int, dict[str, Tensor]]  # after which step, and the weights by name
@@ -29,15 +29,15 @@ class OpponentPool:
         self.model, self.config, self.seed = model, config, seed
         self.pool: list[Kept] = [self._now(0)]
 
-    def finished(self, step: int) -> None:
+    def after_step(self, step: int) -> None:
         """Keep the weights after a step whose turn it is; the oldest but the first give way."""
         if step % self.config.every == 0:
             self.pool.append(self._now(step))
             del self.pool[1 : len(self.pool) - self.config.keep + 1]
 
-    def of(self, step: int) -> int:
+    def kept_step(self, step: int) -> int:
         """After which step the weights were kept that a step plays; the same in a resumed run."""
-        return Random(seed_of(self.seed, "opponents", step)).choice(self.pool)[0]
+        return Random(derive_seed(self.seed, "opponents", step)).choice(self.pool)[0]
 
     @property
     def first(self) -> int:

@@ -10,13 +10,15 @@ import asyncio
 
 from rolecall.agents.spoken_text import spoken_text
 from rolecall.core.interfaces.engine import Request
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Group, Turn
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime import call_tree
 
 
-async def answered(context: RolloutContext, groups: list[Group], *, step: int) -> list[Group]:
+async def add_own_answers(
+    context: RolloutContext, groups: list[Group], *, step: int
+) -> list[Group]:
     """Each group of one demonstration with an attempt of the policy's own, which is worth 0.
 
     Every turn of it answers the prompt of a turn that is imitated: the conversation before it is
@@ -25,7 +27,7 @@ async def answered(context: RolloutContext, groups: list[Group], *, step: int) -
     places = call_tree.Semaphore(context.concurrency)
 
     async def one(group: Group) -> Group:
-        with call_tree.entered((), barrier=context.barrier):
+        with call_tree.enter_scope((), barrier=context.barrier):
             async with places:
                 return [*group, await _attempt(context, group[0], step)]
 
@@ -36,7 +38,7 @@ async def answered(context: RolloutContext, groups: list[Group], *, step: int) -
 
 async def _attempt(context: RolloutContext, shown: Episode, step: int) -> Episode:
     task, number = shown.task, shown.attempt + 1
-    name, seed = f"{step}:{task.id}:{number}", seed_of(context.seed, step, task.id, "own")
+    name, seed = f"{step}:{task.id}:{number}", derive_seed(context.seed, step, task.id, "own")
     own = Episode(name, task, number, seed, rewards={"team": 0.0}, step=step)
     for turn in shown.turns:
         if turn.trained:
@@ -58,7 +60,7 @@ async def _said(context: RolloutContext, shown: Turn, own: Episode) -> Turn:
         policy=agent.policy.name,
         prompt=prompt,
         sampling=agent.sampling,
-        seed=seed_of(own.seed, shown.path),
+        seed=derive_seed(own.seed, shown.path),
         order=(own.id, own.attempt, shown.path),
         episode=own.id,
     )

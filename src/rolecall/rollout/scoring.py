@@ -76,9 +76,9 @@ class Tally:
     def add(self, group: Group) -> None:
         """The attempts at one task that could be scored; at least one."""
         agent = self.options.agent
-        task, scores = group[0].task, [episode.score_of(agent) or 0.0 for episode in group]
-        samples = self.options.samples_of(task.source)
-        k = self.options.k_of(samples)
+        task, scores = group[0].task, [episode.agent_score(agent) or 0.0 for episode in group]
+        samples = self.options.samples_per_task(task.source)
+        k = self.options.choose_k(samples)
         right = sum(score >= 1.0 for score in scores)
         passed = pass_at_k(len(group), right, k) if len(group) >= k else None
         self.tasks.append(TaskScore(task.source, task.family, samples, fmean(scores), passed))
@@ -123,7 +123,7 @@ class Tally:
     def _pass(self, tasks: list[TaskScore]) -> str:
         """Return the name of pass@k; "" where k differs, or is more than some tasks' attempts."""
         samples = {task.samples for task in tasks}
-        ks = {self.options.k_of(number) for number in samples}
+        ks = {self.options.choose_k(number) for number in samples}
         return f"pass@{max(ks)}" if len(ks) == 1 and max(ks) <= min(samples) else ""
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rolecall.core.interfaces.environment import ENDLESS
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Task
 from rolecall.environments.mixed import Mixture
 from rolecall.rollout.curriculum import PassRates
@@ -40,7 +40,7 @@ class Shares:
         self.due = dict.fromkeys(weights, 0)
         self.given: list[Counter[str]] = []  # by each step so far
 
-    def of(self, step: int) -> Counter[str]:
+    def count_parts(self, step: int) -> Counter[str]:
         while len(self.given) < step:
             self.given.append(self._next())
         return self.given[step - 1]
@@ -80,7 +80,7 @@ class TaskSampler:
 
         None has an id in `seen`; a part that runs out of tasks gives fewer.
         """
-        missing = self.counts(step) - Counter(self.part_of(task) for task in kept)
+        missing = self.counts(step) - Counter(self.source_name(task) for task in kept)
         return [
             task
             for name in self.parts
@@ -91,46 +91,48 @@ class TaskSampler:
     def counts(self, step: int) -> Counter[str]:
         """Return how many tasks of each part a step takes."""
         if self.rates is None or self.rates.config.by != "family":
-            return self.shares.of(step)
+            return self.shares.count_parts(step)
         weights = {n: w * self.rates.weight(n, step=step) for n, w in self.weights.items()}
-        return rounded(weights, self.groups, seed=seed_of(self.seed, "shares", step))
+        return round_shares(weights, self.groups, seed=derive_seed(self.seed, "shares", step))
 
-    def most(self, steps: int) -> Counter[str]:
+    def largest_counts(self, steps: int) -> Counter[str]:
         """Return the most tasks of each part that one of these steps may take."""
         counts: Counter[str] = Counter()
         if self.rates is not None and self.rates.config.by == "family":
             return Counter(dict.fromkeys(self.parts, self.groups))
         for step in range(1, steps + 1):
-            counts |= self.shares.of(step)
+            counts |= self.shares.count_parts(step)
         return counts
 
-    def part_of(self, task: Task) -> str:
-        return self.train.part_of(task) if isinstance(self.train, Mixture) else ""
+    def source_name(self, task: Task) -> str:
+        return self.train.source_name(task) if isinstance(self.train, Mixture) else ""
 
     def _of_part(
         self, name: str, missing: int, *, step: int, number: int, seen: Collection[str]
     ) -> list[Task]:
-        tasks, seed = self.parts[name], seed_of(self.seed, name) if name else self.seed
+        tasks, seed = self.parts[name], derive_seed(self.seed, name) if name else self.seed
         if self.rates is not None:
-            order = seed_of(seed, "curriculum", step, number)
+            order = derive_seed(seed, "curriculum", step, number)
             offered = (
                 window(tasks, WINDOW * missing, seed=order) if len(tasks) >= ENDLESS else tasks
             )
             remaining = [task for task in offered if task.id not in seen]
             weights = [self.rates.weight(self.rates.key(task), step=step) for task in remaining]
-            return weighted(remaining, weights, number=missing, seed=order)
+            return draw_weighted(remaining, weights, number=missing, seed=order)
         if number == 0:
             counts = [step_counts[name] for step_counts in self.shares.given[: step - 1]]
-            return drawn(tasks, missing, seed=seed, taken=counts)
-        offered = drawn(
-            tasks, min(len(tasks), missing + len(seen)), seed=seed_of(seed, "more", step, number)
+            return draw(tasks, missing, seed=seed, taken=counts)
+        offered = draw(
+            tasks,
+            min(len(tasks), missing + len(seen)),
+            seed=derive_seed(seed, "more", step, number),
         )
         return [task for task in offered if task.id not in seen][:missing]
 
-    def finished(self, step: int, episodes: Iterable[Episode]) -> None:
+    def update(self, step: int, episodes: Iterable[Episode]) -> None:
         """All that a step played, groups that were left out of training included."""
         if self.rates is not None:
-            self.rates.finished(step, episodes)
+            self.rates.update(step, episodes)
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.rates is None else self.rates.state_dict()
@@ -140,7 +142,7 @@ class TaskSampler:
             self.rates.load_state_dict(state)
 
 
-def drawn(items: Sequence[T], number: int, *, seed: int, taken: Sequence[int] = ()) -> list[T]:
+def draw(items: Sequence[T], number: int, *, seed: int, taken: Sequence[int] = ()) -> list[T]:
     """An endless sequence is taken in its order, a finite one is shuffled anew each epoch.
 
     `taken`: how many each earlier step took. A step never holds one item twice: where the rest of
@@ -148,14 +150,14 @@ def drawn(items: Sequence[T], number: int, *, seed: int, taken: Sequence[int] = 
     """
     size = len(items)
     if size >= ENDLESS:
-        first = seed_of(seed, "tasks") % (size // 2) + sum(taken)
+        first = derive_seed(seed, "tasks") % (size // 2) + sum(taken)
         return [items[(first + i) % size] for i in range(number)]
     epoch = end = 0
     for count in (*taken, number):
         if end + count > size:
             epoch, end = epoch + 1, 0
         end += count
-    order = np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(size)
+    order = np.random.default_rng(derive_seed(seed, "epoch", epoch)).permutation(size)
     return [items[int(i)] for i in order[end - number : end]]
 
 
@@ -165,7 +167,9 @@ def window(items: Sequence[T], number: int, *, seed: int) -> list[T]:
     return [items[first + i] for i in range(number)]
 
 
-def weighted(items: Sequence[T], weights: Sequence[float], *, number: int, seed: int) -> list[T]:
+def draw_weighted(
+    items: Sequence[T], weights: Sequence[float], *, number: int, seed: int
+) -> list[T]:
     """Some items without repetition, each next one in proportion to its weight among those left.
 
     The first arrivals of independent exponential clocks (Efraimidis and Spirakis, 2006).
@@ -174,7 +178,7 @@ def weighted(items: Sequence[T], weights: Sequence[float], *, number: int, seed:
     return [items[int(i)] for i in np.argsort(clocks, kind="stable")[:number]]
 
 
-def rounded(weights: Mapping[str, float], number: int, *, seed: int) -> Counter[str]:
+def round_shares(weights: Mapping[str, float], number: int, *, seed: int) -> Counter[str]:
     """Whole shares of `number` whose means over seeds are exact: (2, 1) of 4 is (3, 1) or (2, 2).
 
     Systematic sampling: one random offset, so that each is its share rounded down or up.

@@ -13,7 +13,7 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
-from rolecall.config.user_lines import defined
+from rolecall.config.user_lines import locate_definition
 from rolecall.core.interfaces.environment import ENDLESS, Observation
 from rolecall.core.types import Task
 
@@ -21,33 +21,35 @@ LOOKED_AT = 1000  # tasks of a split that are checked before the run starts
 MADE = 100  # the same of a split without end, whose tasks are made for that
 
 
-async def awaited(given: object, *, what: str, call: Callable[..., Any]) -> object:
+async def await_user(given: object, *, what: str, call: Callable[..., Any]) -> object:
     """Await the result of a user's async function. Raises TypeError where it is none."""
     if not inspect.isawaitable(given):
-        raise TypeError(f"{what} ({defined(call)}) is not an async function: write `async def`")
+        raise TypeError(
+            f"{what} ({locate_definition(call)}) is not an async function: write `async def`"
+        )
     return await given
 
 
-def text_of(answer: object, *, workflow: Callable[..., Any]) -> str:
+def check_text(answer: object, *, workflow: Callable[..., Any]) -> str:
     """Return a workflow's answer as text; "" for None. Raises TypeError for a missing `await`."""
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
         raise TypeError(
-            f"the workflow ({defined(workflow)}) returned a call that was never awaited: write "
-            "`return await ...`"
+            f"the workflow ({locate_definition(workflow)}) returned a call that was never awaited: "
+            "write `return await ...`"
         )
     return "" if answer is None else str(answer)
 
 
-def numbers_of(
+def check_numbers(
     found: object, *, names: Collection[str], what: str, call: Callable[..., Any]
 ) -> dict[str, float]:
     """{agent or "team": finite number} as `score` and rewards return it.
 
     Raises TypeError or ValueError naming the function, and what it returned instead.
     """
-    where = f"{what} ({defined(call)})"
+    where = f"{what} ({locate_definition(call)})"
     if not isinstance(found, Mapping):
         raise TypeError(
             f"{where} returned {_short(found)}; it must return numbers by agent or "
@@ -87,10 +89,12 @@ def check_tasks(tasks: object, *, split: str) -> None:
         seen.add(task.id)
 
 
-def observation_of(found: object, *, call: Callable[..., Any]) -> Observation:
+def check_observation(found: object, *, call: Callable[..., Any]) -> Observation:
     """Return the observation of `reset`. Raises TypeError for what it must not return."""
     if not isinstance(found, Observation):
-        raise TypeError(f"{defined(call)} returned {_short(found)}; it must return an Observation")
+        raise TypeError(
+            f"{locate_definition(call)} returned {_short(found)}; it must return an Observation"
+        )
     return found
 
 

@@ -19,14 +19,14 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def agents_of(plan: Plan) -> dict[str, dict[str, Any]]:
+def describe_agents(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return the effective settings of each agent."""
     return {name: _agent(plan, name) for name in plan.config.team}
 
 
-def what_differs(plan: Plan) -> dict[str, dict[str, Any]]:
+def find_differences(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return of each agent what differs between agents or from defaults, and ALWAYS."""
-    agents = agents_of(plan)
+    agents = describe_agents(plan)
     defaults = {name: _defaults(plan, name) for name in agents}
     rows = dict.fromkeys(key for values in agents.values() for key in values)
     shown = [

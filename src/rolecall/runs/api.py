@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rolecall.config.live_objects import named
+from rolecall.config.live_objects import name_objects
 from rolecall.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def train(
         _train, config, overrides, output=output, resume=resume, allow_changes=allow_changes,
         stop=stop, **sections,
     )  # fmt: skip
-    return _outside_of_loops(work, interrupt=stop.now)
+    return _outside_of_loops(work, interrupt=stop.end_now)
 
 
 def _train(
@@ -71,7 +71,7 @@ def _train(
     with _named(config) as source:
         return command.train(
             source,
-            [*_listed(overrides), *_listed(_dotted(named(sections)))],
+            [*_listed(overrides), *_listed(_dotted(name_objects(sections)))],
             output=None if output is None else Path(output),
             resume=resume,
             allow_changes=allow_changes,
@@ -99,7 +99,7 @@ def evaluate(
         return _outside_of_loops(
             lambda: command.evaluate(
                 source,
-                [*_listed(overrides), *_listed(_dotted(named(sections)))],
+                [*_listed(overrides), *_listed(_dotted(name_objects(sections)))],
                 checkpoint_name=checkpoint,
                 output=None if output is None else Path(output),
             )
@@ -115,7 +115,7 @@ async def train_async(config: Source, overrides: Overrides = (), **options: Any)
 
     stop = Stop()
     work = partial(_train, config, overrides, stop=stop, **options)
-    return await _beside_the_loop(work, interrupt=stop.now)
+    return await _beside_the_loop(work, interrupt=stop.end_now)
 
 
 async def evaluate_async(
@@ -150,7 +150,7 @@ def _dotted(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _listed(overrides: Overrides) -> list[str]:
     """{"trainer.steps": 5} -> ["trainer.steps=5"]."""
     if isinstance(overrides, Mapping):
-        return [f"{key}={json.dumps(named(value))}" for key, value in overrides.items()]
+        return [f"{key}={json.dumps(name_objects(value))}" for key, value in overrides.items()]
     return list(overrides)
 
 
@@ -162,7 +162,7 @@ def _named(config: Source) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="rolecall-") as folder:
         file = Path(folder) / "config.yaml"
-        file.write_text(yaml.safe_dump(named(dict(config)), sort_keys=False))
+        file.write_text(yaml.safe_dump(name_objects(dict(config)), sort_keys=False))
         try:
             yield str(file)
         except ConfigError as error:

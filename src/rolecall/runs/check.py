@@ -14,7 +14,7 @@ from rolecall.config.load import find
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.monitor.terminal import notices
-from rolecall.runs.agents_table import agents_of, agents_table
+from rolecall.runs.agents_table import agents_table, describe_agents
 from rolecall.runs.run_paths import is_run
 from rolecall.runs.stage_list import is_staged, read
 from rolecall.runtime.consoles import PlainConsole
@@ -40,10 +40,10 @@ def check(source: str, overrides: list[str]) -> dict[str, Any]:
     try:
         opened = open_parts(plan)
     except ConfigError:
-        show(described(plan, None))
+        show(describe_plan(plan, None))
         raise
     absent = _check_models(plan)
-    summary = described(plan, opened) | {"not_on_this_machine": absent}
+    summary = describe_plan(plan, opened) | {"not_on_this_machine": absent}
     show(summary)
     return summary
 
@@ -65,7 +65,7 @@ def _check_models(plan: Plan) -> list[str]:
     except ConfigError as error:
         problems += error.problems
     if problems:
-        raise plan.config.located(problems)
+        raise plan.config.locate_problems(problems)
     return absent
 
 
@@ -78,15 +78,17 @@ def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
             planned.config.rollout.data = None  # its file is not there yet
         opened = open_parts(planned.plan)
         absent = _check_models(planned.plan)
-        summaries[planned.name] = described(planned.plan, opened) | {"not_on_this_machine": absent}
+        summaries[planned.name] = describe_plan(planned.plan, opened) | {
+            "not_on_this_machine": absent
+        }
         show(summaries[planned.name])
     return summaries
 
 
-def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
+def describe_plan(plan: Plan, opened: Opened | None) -> dict[str, Any]:
     """Return a description of the plan, with effective values."""
     from rolecall.memory.estimate import (
-        memory_of,  # with transformers: what is wrong is told before
+        estimate_memory,  # with transformers: what is wrong is told before
     )
 
     config = plan.config
@@ -96,9 +98,9 @@ def described(plan: Plan, opened: Opened | None) -> dict[str, Any]:
             "about": " ".join((inspect.getdoc(plan.workflow.play) or "").split("\n\n")[0].split()),
             "roles": list(plan.workflow.roles),
         },
-        "agents": agents_of(plan),
+        "agents": describe_agents(plan),
         "step": _step(plan, opened),
-        "memory": [asdict(need) for need in memory_of(config, activations="none")],
+        "memory": [asdict(need) for need in estimate_memory(config, activations="none")],
     }
 
 

@@ -16,7 +16,7 @@ from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode
 from rolecall.data.writing import check_name, write_rows
-from rolecall.demonstrations.data_set import COLUMNS, rows_of
+from rolecall.demonstrations.data_set import COLUMNS, make_rows
 from rolecall.demonstrations.offline_data import fingerprint
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout
@@ -33,7 +33,7 @@ from rolecall.storage import checkpoint
 from rolecall.storage.episode_io import read_parquet
 from rolecall.storage.evaluation_journal import evaluation_journal
 from rolecall.storage.loaded_run import FILES
-from rolecall.storage.numbered import numbered
+from rolecall.storage.numbered import iterate_numbered
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
 from rolecall.training.run import Run
@@ -71,7 +71,7 @@ def collect(
     if played is not None:
         if folder is None:
             raise ConfigError(f"--played: {source} has played nothing; name a run folder")
-        return write(plan.config, stored(folder, played), options, output)
+        return write(plan.config, read_episodes(folder, played), options, output)
     with _writing(output) as work_folder, ExitStack() as stack:
         saved = stack.enter_context(checkpoint.held(folder, checkpoint_name)) if folder else None
         run = build(plan)
@@ -81,7 +81,7 @@ def collect(
                 stack.close()
             weights = checkpoint.identity(saved) if saved else ""
             try:
-                rollout = asyncio.run(played_now(run, work_folder, weights=weights))
+                rollout = asyncio.run(play_now(run, work_folder, weights=weights))
             except KeyboardInterrupt:
                 message = "Stopped. The same command goes on with what has been played"
                 console.print(message, soft_wrap=True, highlight=False)
@@ -112,7 +112,7 @@ def _writing(output: Path) -> Iterator[Path]:
                 raise
 
 
-async def played_now(run: Run, place: Path, *, weights: str = "") -> Rollout:
+async def play_now(run: Run, place: Path, *, weights: str = "") -> Rollout:
     """Return every attempt at the tasks of one step, with the weights that the learners have.
 
     What is played is kept in `place`, where the next start finds it that has the same keys, tasks
@@ -133,7 +133,7 @@ async def played_now(run: Run, place: Path, *, weights: str = "") -> Rollout:
             run.context, tasks, step="collect", group_size=size, journal=journal, finished=finished
         )
         try:
-            await collection.ended()
+            await collection.wait()
             rollout = collection.take()
         finally:
             journal.close()
@@ -142,10 +142,10 @@ async def played_now(run: Run, place: Path, *, weights: str = "") -> Rollout:
     return rollout
 
 
-def stored(folder: RunFolder, split: str) -> list[Episode]:
+def read_episodes(folder: RunFolder, split: str) -> list[Episode]:
     """The episodes of a split that a run has played. Raises ConfigError where there are none."""
     subfolder, kind = FILES[split]
-    files = list(numbered(folder.path / subfolder, "parquet", kind=kind))
+    files = list(iterate_numbered(folder.path / subfolder, "parquet", kind=kind))
     if not files:
         raise ConfigError(f"{folder.path} holds no episodes of the {split} split")
     if kind == "step":
@@ -176,7 +176,7 @@ def write(
     """Write the rows of these episodes, and say how many there are."""
     tokenizers = load_tokenizers(config)
     prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
-    rows = rows_of(episodes, options, tokenizers=prints)
+    rows = make_rows(episodes, options, tokenizers=prints)
     write_rows(output, rows, columns=COLUMNS[options.kind])
     failed = sum(episode.error is not None for episode in episodes)
     summary = {

@@ -65,7 +65,7 @@ def crossplay(
         results = asyncio.run(_played(runs, agents))
     record = {
         "runs": {
-            n: {"path": str(f.path), "step": checkpoint.step_of(saved[n])}
+            n: {"path": str(f.path), "step": checkpoint.checkpoint_step(saved[n])}
             for n, f in folders.items()
         },
         "overrides": overrides,

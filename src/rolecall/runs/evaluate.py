@@ -13,7 +13,7 @@ from rolecall.config.load import find
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
-from rolecall.runs.given_models import with_models
+from rolecall.runs.given_models import add_models
 from rolecall.runs.run_paths import is_run
 from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
@@ -45,13 +45,13 @@ def evaluate(
     What was said and scored is kept in `output`, or in a run's folder: an evaluation that was
     stopped goes on there.
     """
-    folder = _run_of(source, recipe, models or [])
+    folder = _find_run(source, recipe, models or [])
     if folder is not None:
         plan = load_plan(folder.config, overrides)
     else:
         file = find(recipe or source)
         model = source if recipe else None
-        bases = with_models(file, overrides, all_of_them=model, given=models or [])
+        bases = add_models(file, overrides, all_of_them=model, given=models or [])
         plan = load_plan(file, bases)
     if plan.config.evaluation.tasks == 0:
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate; write at least 1")
@@ -75,7 +75,7 @@ def evaluate(
     return result
 
 
-def _run_of(source: str, recipe: str | None, models: list[str]) -> RunFolder | None:
+def _find_run(source: str, recipe: str | None, models: list[str]) -> RunFolder | None:
     """Return the run that is meant, if it is one. Raises ConfigError for a model without a team."""
     path = Path(source)
     if recipe is not None or not is_run(path):
@@ -106,7 +106,7 @@ def _kept(run: Run, folder: Path, saved: Path | None) -> Kept:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--output {folder}: {error.strerror}; name a folder") from error
-    step = checkpoint.step_of(saved) if saved else 0
+    step = checkpoint.checkpoint_step(saved) if saved else 0
     weights = checkpoint.identity(saved) if saved else ""
     name = f"evaluation-{step:06d}"
     journal = evaluation_journal(folder, run.config, run.test, of=f"{name} {weights}")

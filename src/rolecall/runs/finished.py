@@ -30,7 +30,7 @@ def keep_what_there_is(folder: RunFolder, config: Config) -> None:
     records = folder.read_metrics()
     if not records:
         return
-    summarised(folder, config)
+    summarise(folder, config)
     show_shares(records)
     PlainConsole().print(
         f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True
@@ -53,7 +53,7 @@ def show_shares(records: list[dict[str, Any]]) -> None:
         PlainConsole().print(summary.shares_line(policy, shares), soft_wrap=True, highlight=False)
 
 
-def summarised(folder: RunFolder, config: Config) -> dict[str, Any]:
+def summarise(folder: RunFolder, config: Config) -> dict[str, Any]:
     from rolecall.monitor import report  # with Matplotlib, which takes its time
 
     records = folder.read_metrics()

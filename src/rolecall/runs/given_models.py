@@ -10,7 +10,7 @@ from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError, nearest
 
 
-def with_models(
+def add_models(
     file: Path, overrides: list[str], *, all_of_them: str | None, given: list[str]
 ) -> list[str]:
     """The overrides, and those that make `all_of_them` the base of every policy, or of one each

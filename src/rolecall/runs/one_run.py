@@ -18,14 +18,14 @@ from rolecall.core.errors import SAID, StoppedError
 from rolecall.core.interfaces.learner import DivergedError
 from rolecall.learners.ranks.group import RankError
 from rolecall.monitor import terminal
-from rolecall.runs.finished import keep_what_there_is, show_shares, show_untrained, summarised
+from rolecall.runs.finished import keep_what_there_is, show_shares, show_untrained, summarise
 from rolecall.runs.services import running
 from rolecall.runs.stop import Stop
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build
 from rolecall.setup.plan import Plan, validate
 from rolecall.storage import checkpoint
-from rolecall.storage.log_file import logged
+from rolecall.storage.log_file import log_to_file
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.run import Run
 from rolecall.training.trainer import NothingTrainsError, Trainer
@@ -34,7 +34,7 @@ console = PlainConsole()
 Begin = Callable[[Run], None]  # what a run does before its first step
 
 
-def to_the_end(
+def finish(
     plan: Plan,
     folder: RunFolder,
     *,
@@ -54,12 +54,12 @@ def to_the_end(
         done, run = folder.num_steps(), None
         try:
             run = build(plan)
-            with running(run), folder.started(config, allow_changes=allow_changes):
-                if begin is not None and not checkpoint.saved(folder.checkpoints):
+            with running(run), folder.hold_started(config, allow_changes=allow_changes):
+                if begin is not None and not checkpoint.list_checkpoints(folder.checkpoints):
                     begin(run)
-                with logged(folder.log):
+                with log_to_file(folder.log):
                     _train(plan, run, folder, stop=stop, again=again or folder.path)
-                result = summarised(folder, config)
+                result = summarise(folder, config)
                 if not result["updates"]:
                     show_shares(folder.read_metrics())
                 else:

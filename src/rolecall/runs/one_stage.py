@@ -12,10 +12,10 @@ from rolecall.config.stages import DATA
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
-from rolecall.runs.collect import played_now, stored
+from rolecall.runs.collect import play_now, read_episodes
 from rolecall.runs.collect import write as write_rows
-from rolecall.runs.finished import is_finished, summarised
-from rolecall.runs.one_run import to_the_end
+from rolecall.runs.finished import is_finished, summarise
+from rolecall.runs.one_run import finish
 from rolecall.runs.services import running
 from rolecall.runs.stage_list import Part
 from rolecall.runs.stop import Stop
@@ -36,7 +36,7 @@ console = PlainConsole()
 Found = dict[str, Any]
 
 
-class OneStage:
+class StageRun:
     """A stage with what it takes over from those before it."""
 
     def __init__(
@@ -60,7 +60,7 @@ class OneStage:
         self.config = config
         self.folder = RunFolder(top / part.name)
 
-    def done(self) -> Found:
+    def run(self) -> Found:
         """Return the result of the stage, from this process or an earlier one."""
         changes = self.folder.check(self.config, allow_changes=self.allow_changes)
         kind = self.stage.kind
@@ -95,7 +95,7 @@ class OneStage:
                 )
 
     def _trained(self) -> Found:
-        return to_the_end(
+        return finish(
             validate(self.config),
             self.folder,
             allow_changes=self.allow_changes,
@@ -111,14 +111,14 @@ class OneStage:
     def _collected(self) -> Found:
         options = self.stage.collect
         assert options is not None, "a stage that collects"
-        with self.folder.started(self.config, allow_changes=self.allow_changes):
+        with self.folder.hold_started(self.config, allow_changes=self.allow_changes):
             if self.stage.source is not None:
-                episodes = stored(RunFolder(self.top / self.stage.source), "train")
+                episodes = read_episodes(RunFolder(self.top / self.stage.source), "train")
             else:
                 run = build(validate(self.config))
                 with running(run):
                     self._begin(run)
-                    rollout = asyncio.run(played_now(run, self.folder.journal))
+                    rollout = asyncio.run(play_now(run, self.folder.journal))
                 episodes = [*rollout.episodes, *rollout.unused]
                 write_parquet(self.folder.episode_file(0), episodes, step=0)
             result = write_rows(self.config, episodes, options, self.folder.path / DATA)
@@ -126,12 +126,12 @@ class OneStage:
         return result
 
     def _evaluated(self) -> Found:
-        with self.folder.started(self.config, allow_changes=self.allow_changes):
+        with self.folder.hold_started(self.config, allow_changes=self.allow_changes):
             run = build(validate(self.config))
             with running(run):
                 self._begin(run)
                 asyncio.run(self._scored(run))
-            return summarised(self.folder, self.config)
+            return summarise(self.folder, self.config)
 
     async def _scored(self, run: Run) -> None:
         asyncio.get_running_loop().set_task_factory(task_factory)

@@ -14,12 +14,12 @@ from rich.table import Table
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.memory.check import reserved_on, rooms
-from rolecall.memory.estimate import memory_of, peaks, served_at
+from rolecall.memory.check import reserved_bytes, rooms
+from rolecall.memory.estimate import estimate_memory, peaks, served_addresses
 from rolecall.memory.suggestions import enough, remedies
 from rolecall.models.devices import is_gpu
 from rolecall.placement.devices import has_seats
-from rolecall.placement.gpu_assignment import device_of, num_gpus
+from rolecall.placement.gpu_assignment import gpu_name, num_gpus
 from rolecall.runs.run_paths import is_run
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import activity
@@ -40,10 +40,10 @@ def plan(
     config = load_plan(
         RunFolder.existing(path).config if is_run(path) else find(source), overrides
     ).config
-    machine = machine_of(config, gpus=gpus, memory_gb=memory_gb)
+    machine = device_memory(config, gpus=gpus, memory_gb=memory_gb)
     auto = next(iter(machine))
     with activity("measuring what batches keep for their backward pass"):
-        needs = memory_of(config, auto=auto)
+        needs = estimate_memory(config, auto=auto)
     result: dict[str, Any] = {
         "devices": dict(machine),
         "parts": [asdict(need) for need in needs],
@@ -51,11 +51,11 @@ def plan(
             asdict(peak) | {"room": machine.get(peak.device), "fits": _fits(peak, machine)}
             for peak in peaks(needs)
         ],
-        "served_at": served_at(config),
+        "served_at": served_addresses(config),
         "unknown": sorted({n.owner for n in needs if n.num_bytes is None}),
     }
     if not fits(result):
-        room = min(has - reserved_on(device) for device, has in machine.items())
+        room = min(has - reserved_bytes(device) for device, has in machine.items())
         number = len([name for name in machine if name != "cpu"])
         with activity("measuring what would make it fit"):
             result["remedies"] = [asdict(one) for one in remedies(config, auto=auto, gpus=number)]
@@ -70,7 +70,7 @@ def fits(found: dict[str, Any]) -> bool:
     return all(peak["fits"] is not False for peak in found["peaks"])
 
 
-def machine_of(config: Config, *, gpus: int | None, memory_gb: float | None) -> dict[str, int]:
+def device_memory(config: Config, *, gpus: int | None, memory_gb: float | None) -> dict[str, int]:
     """Bytes of each device: of those here, of those that were named, or of a cluster's pools.
 
     Raises ConfigError where the pools have more GPUs than were named.
@@ -90,14 +90,14 @@ def machine_of(config: Config, *, gpus: int | None, memory_gb: float | None) -> 
             f"cluster: its engines and ranks need {sum(pools.values())} GPUs, and --gpus says "
             f"{gpus}; write fewer engine.replicas or learner.ranks, or policies.NAME.colocate=true"
         )
-    return {device_of(pool, n): each for pool, size in pools.items() for n in range(size)}
+    return {gpu_name(pool, n): each for pool, size in pools.items() for n in range(size)}
 
 
 def _fits(peak: Any, machine: dict[str, int]) -> bool | None:
     """Return whether a peak fits; None for what is kept for devices that are not here."""
     if not peak.is_device:
         return None
-    return peak.num_bytes + reserved_on(peak.device) <= machine.get(peak.device, 0)
+    return peak.num_bytes + reserved_bytes(peak.device) <= machine.get(peak.device, 0)
 
 
 def show(found: dict[str, Any], console: Console | None = None) -> None:
@@ -112,7 +112,7 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     console.print(parts)
     for device, peak in _alike(found["peaks"]):
         # Nothing computes where a device only keeps what rests.
-        reserved = 0 if peak["fits"] is None else reserved_on(device)
+        reserved = 0 if peak["fits"] is None else reserved_bytes(device)
         most = f"{device}: at most {(peak['num_bytes'] + reserved) / GB:,.1f} GB ({peak['phase']}"
         most += f", with {reserved / GB:g} GB for libraries)" if reserved else ")"
         room = peak["room"]
@@ -157,7 +157,7 @@ def _span(devices: list[str]) -> str:
 
 
 def _show_remedies(found: dict[str, Any], console: Console) -> None:
-    reserved = reserved_on(next(iter(found["devices"])))
+    reserved = reserved_bytes(next(iter(found["devices"])))
     table = Table("change", "peak, GB", "cost", title="Each alone", title_justify="left")
     for remedy in found["remedies"]:
         peak = f"{(remedy['num_bytes'] + reserved) / GB:,.1f}"

@@ -18,9 +18,9 @@ from rolecall.environments.data_science.rows import COMPANION, modelling_tasks
 from rolecall.environments.math.rows import duplicate_questions, math_tasks
 from rolecall.environments.search.rows import search_tasks
 from rolecall.grading.math.equivalence import MathJudge
-from rolecall.retrieval.corpus import passage_of
+from rolecall.retrieval.corpus import read_passage
 from rolecall.runtime.progress import activity
-from rolecall.runtime.written_folders import beside, put
+from rolecall.runtime.written_folders import new_folder_beside, replace_folder
 
 MOST_TOLD = 10  # bad rows, and references that are compared as text
 LOOKING_S = 300.0  # that references of a split are tried for
@@ -71,7 +71,7 @@ def prepare(data_set: DataSet, files: Files, folder: Path) -> Prepared:
     """
     prepared = Prepared(data_set.name, data_set.kind, str(folder))
     tasks: dict[str, Sequence[Task]] = {}
-    with beside(folder) as aside:
+    with new_folder_beside(folder) as aside:
         for split, sources in files.items():
             target = aside / f"{split}.jsonl"
             prepared.rows[split] = _write(data_set, sources, target)
@@ -81,7 +81,7 @@ def prepare(data_set: DataSet, files: Files, folder: Path) -> Prepared:
             if split != CORPUS:
                 with activity(f"checking {prepared.rows[split]} rows of {split}"):
                     tasks[split] = _read(data_set, target, sources)
-        put(aside, folder)
+        replace_folder(aside, folder)
     if data_set.kind == "math":
         number = sum(len(rows) for rows in tasks.values())
         with activity(f"reading {number} references as values"):
@@ -121,7 +121,7 @@ def _rows(data_set: DataSet, sources: list[Path]) -> Iterator[Row]:
         for number, row in read_rows(source):
             if data_set.kind == "corpus":
                 try:
-                    if not passage_of(row).id:
+                    if not read_passage(row).id:
                         raise ValueError(f"no `id`; columns: {', '.join(row)}")
                 except ValueError as error:
                     raise ValueError(f"{source}:{number}: {error}") from error

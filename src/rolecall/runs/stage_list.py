@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from rolecall.config.load import find, load_stages
-from rolecall.config.references import as_written
+from rolecall.config.references import written_keys
 from rolecall.config.schema import Config, StageConfig
 from rolecall.core.errors import ConfigError
 from rolecall.runs.run_paths import is_run
@@ -95,14 +95,14 @@ def _check(parts: list[Part], carried: Carried) -> None:
                 f"takes {', '.join(sorted(map(str, takes)))}; collect pairs for dpo alone"
             )
     if problems:
-        raise config.located(problems)
+        raise config.locate_problems(problems)
 
 
-def declared(parts: list[Part]) -> str:
+def write_stages(parts: list[Part]) -> str:
     """Return a file with these stages, each with all its keys, so that it stands for itself."""
     stages = []
     for planned in parts:
-        config = as_written(planned.config)
+        config = written_keys(planned.config)
         del config["output"]
         stages.append(planned.stage.model_dump(mode="json", exclude_none=True) | config)
     return yaml.safe_dump({"stages": stages}, sort_keys=False)

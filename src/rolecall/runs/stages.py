@@ -9,8 +9,8 @@ from rolecall.config.load import load_stages
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import stages_page
 from rolecall.runs.one_run import make_room
-from rolecall.runs.one_stage import Found, OneStage
-from rolecall.runs.stage_list import Part, declared, read
+from rolecall.runs.one_stage import Found, StageRun
+from rolecall.runs.stage_list import Part, read, write_stages
 from rolecall.runs.stop import Stop
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.carried import Carried
@@ -40,17 +40,17 @@ def train(
     folder = RunFolder(chosen) if chosen else _unnamed(source.stem, parts, resume=resume)
     if resume and not (folder.path / STAGES).is_file():
         raise ConfigError(f"there is no run with stages in {folder.path}")
-    with folder.locked():
+    with folder.lock():
         _check_begun(folder.path, parts, allow_changes=allow_changes)
-        _declare(folder, declared(parts))
+        _declare(folder, write_stages(parts))
         carried, results = Carried(), []
         for number, planned in enumerate(parts):
             console.print(_told(planned, number, len(parts)), soft_wrap=True, highlight=False)
             later = [other.name for other in parts[number + 1 :]]
-            one = OneStage(
+            one = StageRun(
                 planned, folder.path, carried, later, allow_changes=allow_changes, stop=stop
             )
-            results.append({"name": planned.name, "kind": planned.stage.kind, **one.done()})
+            results.append({"name": planned.name, "kind": planned.stage.kind, **one.run()})
             _write(folder, results)
             make_room()
     console.print(f"Wrote {folder.path}: report.html, summary.json, a folder for each stage")
@@ -118,7 +118,7 @@ def _unnamed(name: str, parts: list[Part], *, resume: bool) -> RunFolder:
 def _continues(folder: RunFolder, parts: list[Part]) -> bool:
     """Return whether an unnamed run would go on here: the same stages, and not all finished."""
     file = folder.path / STAGES
-    if not file.is_file() or file.read_text() != declared(parts):
+    if not file.is_file() or file.read_text() != write_stages(parts):
         return False
     if not folder.summary.is_file():
         return True

@@ -14,7 +14,7 @@ class Stop:
         self._end: Callable[[], object] | None = None
         self._told = False
 
-    def now(self) -> None:
+    def end_now(self) -> None:
         with self._lock:
             self._told = True
             if self._end is not None:

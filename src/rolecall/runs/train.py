@@ -9,8 +9,8 @@ from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
-from rolecall.runs.agents_table import agents_table, what_differs
-from rolecall.runs.finished import is_finished, summarised
+from rolecall.runs.agents_table import agents_table, find_differences
+from rolecall.runs.finished import is_finished, summarise
 from rolecall.runs.run_paths import is_run
 from rolecall.runs.stage_list import is_staged
 from rolecall.runs.stop import Stop
@@ -66,10 +66,10 @@ def train(
             console.print(
                 f"{folder.path} is finished: {config.trainer.steps} steps", soft_wrap=True
             )
-            result = summarised(folder, config)
+            result = summarise(folder, config)
             summary.check_trained(result, folder.read_metrics())
             return result
-        console.print(agents_table(what_differs(plan)))
+        console.print(agents_table(find_differences(plan)))
         shown = path if is_run(path) else source
         console.print(f"All settings: rolecall check {shown}", soft_wrap=True, highlight=False)
         with ends_at_once(), activity("importing PyTorch and transformers"):
@@ -82,9 +82,9 @@ def train(
                 console.print(
                     "First run on this machine: loops are compiled once, which takes up to a minute"
                 )
-            from rolecall.runs.one_run import to_the_end
+            from rolecall.runs.one_run import finish
 
-        result = to_the_end(plan, folder, allow_changes=allow_changes, stop=stop or Stop())
+        result = finish(plan, folder, allow_changes=allow_changes, stop=stop or Stop())
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
         summary.check_trained(result, folder.read_metrics())
         return result

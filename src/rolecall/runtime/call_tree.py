@@ -132,7 +132,7 @@ def current() -> Scope:
 
 
 @contextmanager
-def entered(path: tuple[int, ...], *, barrier: IdleBarrier) -> Iterator[Scope]:
+def enter_scope(path: tuple[int, ...], *, barrier: IdleBarrier) -> Iterator[Scope]:
     """Run a block as a scope of its own, inside the current one if there is one."""
     scope = Scope(path, barrier=barrier, parent=_current.get())
     scope.task = asyncio.current_task()

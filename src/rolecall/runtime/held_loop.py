@@ -24,7 +24,7 @@ FOR_EPISODES = ("environments/", "retrieval/", "rewards/", "sandbox/", "tools/",
 
 
 @contextmanager
-def watched() -> Iterator[None]:
+def watch_loop() -> Iterator[None]:
     """Watch the running loop of this thread until the end of the block."""
     watch = _Watch(asyncio.get_running_loop())
     watch.start()

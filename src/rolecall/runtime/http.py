@@ -14,8 +14,8 @@ from rolecall.runtime.retrying import (
     PASSING,
     RefusedError,
     UnreachableError,
+    describe_error,
     failure,
-    in_words,
 )
 from rolecall.runtime.secret_texts import excerpt, remember_secret
 
@@ -67,9 +67,9 @@ class Http:
         sent = None if body is None else json.dumps(body)  # in ASCII: it takes half surrogates
         try:
             async with self._clients.get().stream(method, url, content=sent) as response:
-                parts = [chunk async for chunk in bounded(response.aiter_bytes(), most_bytes)]
+                parts = [chunk async for chunk in limit_body(response.aiter_bytes(), most_bytes)]
         except httpx.RequestError as error:
-            raise UnreachableError(in_words(error)) from error
+            raise UnreachableError(describe_error(error)) from error
         except TooLongError as error:
             raise RefusedError(str(error), status=response.status_code) from error
         content = b"".join(parts)
@@ -87,7 +87,7 @@ class Http:
             await client.aclose()
 
 
-async def bounded(parts: AsyncIterable[bytes], most_bytes: int) -> AsyncIterator[bytes]:
+async def limit_body(parts: AsyncIterable[bytes], most_bytes: int) -> AsyncIterator[bytes]:
     """The parts of a body as they come. Raises TooLongError once they are too many bytes."""
     size = 0
     async for chunk in parts:

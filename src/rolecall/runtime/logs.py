@@ -10,10 +10,10 @@ BYTES = 65_536  # of a log that are looked at
 
 def last_lines(log: Path) -> list[str]:
     """Return the last lines; none of a file that is not there."""
-    return [line.strip() for line in lines_of(log)][-LINES:]
+    return [line.strip() for line in read_lines(log)][-LINES:]
 
 
-def lines_of(log: Path, *, begins: int = 0) -> list[str]:
+def read_lines(log: Path, *, begins: int = 0) -> list[str]:
     """Return the lines near its end that say something, of those after byte `begins`."""
     lines = tail(log, begins=begins).splitlines()
     return [line.rstrip() for line in lines if line.strip(" ^~")]

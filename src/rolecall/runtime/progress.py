@@ -175,7 +175,7 @@ def end(now: Activity) -> None:
     _board.end(now)
 
 
-def each(
+def track(
     items: Iterable[T], label: str, *, total: int | None = None, unit: str = ""
 ) -> Iterator[T]:
     """Yield the items, and show that the next one is being made while it is.
@@ -196,7 +196,7 @@ def each(
 
 
 @contextmanager
-def presented_by(presenter: Callable[[list[str]], None]) -> Iterator[None]:
+def present_with(presenter: Callable[[list[str]], None]) -> Iterator[None]:
     """Let a live table show the lines, which owns the terminal meanwhile."""
     _board.clear()
     _board.presenter = presenter

@@ -187,7 +187,7 @@ async def within(seconds: float | None) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         if not limit.expired():  # one of the request's own
-            raise UnreachableError(in_words(error)) from error
+            raise UnreachableError(describe_error(error)) from error
         raise UnreachableError(f"no answer within {seconds:g} s") from error
 
 
@@ -214,7 +214,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def in_words(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return an error with its type, without keys, which a server may repeat in what it answers."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return excerpt(text, MOST_TOLD)

@@ -87,7 +87,7 @@ class Spent:
         self.usd += usd
         self.tokens += tokens
 
-    def reached(self, budget: Budget) -> str:
+    def find_reached(self, budget: Budget) -> str:
         """Return the bound that is reached, "5 USD" or "1000 tokens"; "" while none is."""
         if budget.usd is not None and self.usd >= budget.usd:
             return f"{budget.usd:g} USD"
@@ -125,7 +125,7 @@ class Account:
             else:
                 self.spent.add(**asdict(before))
                 for name, spent in parts.items():
-                    self.of(name).add(**asdict(spent))
+                    self.get_part(name).add(**asdict(spent))
         self._file = file
         if self.spent.tokens:
             self._write()
@@ -136,14 +136,14 @@ class Account:
         tokens = reply.prompt_tokens + reply.completion_tokens
         self.spent.add(cost, tokens)
         if part:
-            self.of(part).add(cost, tokens)
+            self.get_part(part).add(cost, tokens)
             self.parts[part] = self.parts.pop(part)
             while len(self.parts) > MOST_PARTS:
                 del self.parts[next(iter(self.parts))]
         self._write()
         return cost
 
-    def of(self, part: str) -> Spent:
+    def get_part(self, part: str) -> Spent:
         """Return what was spent for a part."""
         return self.parts.setdefault(part, Spent())
 

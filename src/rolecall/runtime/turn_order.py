@@ -64,7 +64,7 @@ def _grouped(episode: Episode, *, after_others: int) -> list[list[Turn]]:
     return groups
 
 
-def known_before(turn: Turn, episode: Episode) -> list[Turn]:
+def turns_known_before(turn: Turn, episode: Episode) -> list[Turn]:
     """The played turns of an episode under way that surely were over when a turn was asked for.
 
     They were told to it or to those it was told, or stand before it in its own line of calls.

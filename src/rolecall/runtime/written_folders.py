@@ -19,7 +19,7 @@ LEFT_INSIDE = re.compile(r"tmp[a-z0-9_]{8}")
 
 
 @contextmanager
-def beside(folder: Path) -> Iterator[Path]:
+def new_folder_beside(folder: Path) -> Iterator[Path]:
     """A new folder on the same disk as `folder`, which ends with the block or with its process."""
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def beside(folder: Path) -> Iterator[Path]:
         yield aside
 
 
-def put(aside: Path, folder: Path) -> None:
+def replace_folder(aside: Path, folder: Path) -> None:
     """Let a folder that was written beside another one take its place, or that of its files.
 
     Old files of the same names go first: a process that is killed meanwhile leaves fewer files,

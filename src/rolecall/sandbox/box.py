@@ -61,7 +61,7 @@ class Box:
         try:
             confined.control.sendall(b"".join(map(_framed, [str(len(job)).encode(), *job])))
         except OSError as error:
-            raise SandboxError(f"a sandbox took no job: {confined.last_words()}") from error
+            raise SandboxError(f"a sandbox took no job: {confined.end_and_report()}") from error
         self._started = time.monotonic()
         self._out, self._err = Drain(limits.output_bytes), Drain(limits.output_bytes)
         process = confined.process
@@ -140,8 +140,8 @@ class Box:
             stderr=self._err.text(),
             wall_s=wall_s,
             limit=limit,
-            stdout_omitted=self._out.omitted,
-            stderr_omitted=self._err.omitted,
+            stdout_omitted=self._out.omitted_bytes,
+            stderr_omitted=self._err.omitted_bytes,
             files=files,
             left_out=left_out,
         )

@@ -78,7 +78,7 @@ class Confined:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
 
-    def last_words(self) -> str:
+    def end_and_report(self) -> str:
         """End it, and what it had to say about itself."""
         self.kill()
         assert self.process.stderr is not None
@@ -113,7 +113,7 @@ class Confined:
         with open(told, "rb", closefd=False) as answered:
             answer = answered.read()
         if not answer:
-            words = self.last_words()
+            words = self.end_and_report()
             hint = FORBIDDEN if "ermission" in words or "namespace" in words else ""
             raise SandboxError(f"bubblewrap cannot make a sandbox: {words}{hint}")
         pid = json.loads(answer)["child-pid"]

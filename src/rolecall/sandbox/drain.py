@@ -23,16 +23,16 @@ class Drain:
         del self._tail[: max(0, len(self._tail) - self._most_tail)]
 
     @property
-    def omitted(self) -> int:
+    def omitted_bytes(self) -> int:
         """Bytes that were not kept."""
         return self._total - len(self._head) - len(self._tail)
 
     def text(self) -> str:
         """Return what was kept; bytes that are not UTF-8 are replaced, a gap is named."""
-        if not self.omitted:
+        if not self.omitted_bytes:
             return (self._head + self._tail).decode(errors="replace")
         head, tail = self._head.decode(errors="replace"), self._tail.decode(errors="replace")
-        return f"{head}{gap(self.omitted)}{tail}"
+        return f"{head}{gap(self.omitted_bytes)}{tail}"
 
 
 def gap(num_bytes: int) -> str:

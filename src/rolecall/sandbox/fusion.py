@@ -182,4 +182,4 @@ def _stream(result: dict[str, Any], name: str, most: int) -> tuple[str, int]:
         return text, lost
     drain = Drain(most, lost=lost)
     drain.add(kept)
-    return drain.text(), drain.omitted
+    return drain.text(), drain.omitted_bytes

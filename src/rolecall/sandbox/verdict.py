@@ -124,13 +124,13 @@ async def stdin_tests(
         held = dataclasses.replace(limits, output_bytes=enough)
         ran = await sandbox.run(Run(program, stdin=given, limits=held))
         is_whole = ran.status == "finished" and not ran.stdout_omitted
-        return is_whole and same_output(ran.stdout, expected)
+        return is_whole and is_same_output(ran.stdout, expected)
 
     pairs = zip(inputs, outputs, strict=True)
     return list(await asyncio.gather(*(passes(stdin, expected) for stdin, expected in pairs)))
 
 
-def same_output(printed: str, expected: str) -> bool:
+def is_same_output(printed: str, expected: str) -> bool:
     """Compare what a program printed line by line, as most judges of programs do.
 
     Spaces at the ends of lines and empty lines at the end are ignored, so it does not matter

@@ -65,13 +65,13 @@ class Guard:
             return
         started = False
 
-        async def sent(message: Message) -> None:
+        async def note_and_send(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
-            await self._admit(scope, receive, sent)
+            await self._admit(scope, receive, note_and_send)
         except Refused as refused:
             await _answer(send, refused)
         except asyncio.CancelledError:  # the server ends and waits for nobody
@@ -171,17 +171,17 @@ def _check_page(said: dict[str, str], *, local: bool) -> None:
     A page of any site can send requests to loopback. Its own name, or one that its owner lets
     point to loopback for that moment, then stands in the request's head.
     """
-    host = _part_of(f"//{said.get('host', '')}", "hostname")
+    host = _address_field(f"//{said.get('host', '')}", "hostname")
     if local and host and not is_local(host):
         raise Refused(403, f"this server is local and does not answer to the name {host!r}")
     origin = said.get("origin")
-    if origin is not None and _part_of(origin, "netloc") != said.get("host"):
+    if origin is not None and _address_field(origin, "netloc") != said.get("host"):
         raise Refused(403, "pages of other sites may not ask this server")
     if said.get("sec-fetch-site") in ("cross-site", "same-site"):
         raise Refused(403, "pages of other sites may not ask this server")
 
 
-def _part_of(address: str, name: str) -> str:
+def _address_field(address: str, name: str) -> str:
     """Raises Refused for what is no address, such as `[::1`."""
     try:
         return getattr(urlsplit(address), name) or ""

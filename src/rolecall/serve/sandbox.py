@@ -135,7 +135,7 @@ def app(
             "languages": sandbox.languages,
         }
 
-    def told(job: Code | Notebook) -> str:
+    def describe_limits(job: Code | Notebook) -> str:
         """Return a note on the limits that are not those that were asked for."""
         asked_s = job.run_timeout if isinstance(job, Code) else job.total_timeout
         words = [f"a run may take {most_wall_s:g} s here"] if asked_s > most_wall_s else []
@@ -164,7 +164,7 @@ def app(
         except SandboxError as error:
             return JSONResponse({"compile_result": None, "run_result": FAILED} | _failed(error))
         answer = {"compile_result": None, "run_result": _result(ran)}
-        return await asyncio.to_thread(_answer, answer, ran, job, told=told(job))
+        return await asyncio.to_thread(_answer, answer, ran, job, told=describe_limits(job))
 
     @application.post("/run_jupyter")
     async def run_jupyter(request: Request) -> JSONResponse:
@@ -178,7 +178,7 @@ def app(
         except SandboxError as error:
             return JSONResponse({"driver": FAILED, "cells": []} | _failed(error))
         answer = {"driver": _result(ran), "cells": [dataclasses.asdict(cell) for cell in cells]}
-        return await asyncio.to_thread(_answer, answer, ran, job, told=told(job))
+        return await asyncio.to_thread(_answer, answer, ran, job, told=describe_limits(job))
 
     return application
 

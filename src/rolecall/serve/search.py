@@ -18,7 +18,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.optional import optional
 from rolecall.retrieval.base import Hit, Passage, Retriever, SearchError
 from rolecall.retrieval.client import SearchClient
-from rolecall.retrieval.corpus import contents_of, parted, passage_of
+from rolecall.retrieval.corpus import join_contents, read_passage, split_contents
 from rolecall.retrieval.dialects import RERANKED
 from rolecall.retrieval.embedded import Embedded
 from rolecall.retrieval.opening import open_index
@@ -114,7 +114,9 @@ def make_app(
         error: Exception = fastapi.HTTPException(503, why, headers={"Retry-After": RETRY_AFTER_S})
         return error
 
-    async def reranked(queries: list[str], found: Sequence[Sequence[Passage]]) -> list[list[Hit]]:
+    async def rerank_hits(
+        queries: list[str], found: Sequence[Sequence[Passage]]
+    ) -> list[list[Hit]]:
         if reranker is None:
             raise fastapi.HTTPException(422, "no reranker here: start the server with --reranker")
         async with scoring:
@@ -143,12 +145,12 @@ def make_app(
         try:
             results = await asyncio.gather(*(_hits(client, text, among) for text in texts))
             if reranks(query):
-                results = [hits[:most] for hits in await reranked(texts, results)]
+                results = [hits[:most] for hits in await rerank_hits(texts, results)]
         except SearchError as error:
             raise busy(str(error)) from error
         finally:
             under_way -= len(texts)
-        form = contents_of if query.reranks else _document
+        form = join_contents if query.reranks else _document
         return answered({"result": _items(results, form, scored=query.return_scores)})
 
     async def rerank(request: Request) -> Response:
@@ -157,9 +159,9 @@ def make_app(
             passages = [[_passage(item) for item in items] for items in query.documents]
         except ValueError as error:
             raise fastapi.HTTPException(422, f"documents: {error}") from error
-        results = await reranked(query.queries, passages)
+        results = await rerank_hits(query.queries, passages)
         cut = [hits[: query.rerank_topk or topk] for hits in results]
-        return answered({"result": _items(cut, contents_of, scored=query.return_scores)})
+        return answered({"result": _items(cut, join_contents, scored=query.return_scores)})
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
@@ -193,14 +195,14 @@ def serve(
     check_address(host, token=token)
     if topk < 1:
         raise ConfigError(f"topk must be at least 1 (it is {topk})")
-    folder = index if index is not None else beside(corpus)
+    folder = index if index is not None else index_folder(corpus)
     retriever = open_index(folder, corpus, model=model, e5=e5, show=True)
     orders = None if reranker is None else load_reranker(reranker)
     app = make_app(retriever, reranker=orders, topk=topk, token=token, local=is_local(host))
     answer_at(host, port, app, token=token, access_log=False)
 
 
-def beside(corpus: Path | None) -> Path:
+def index_folder(corpus: Path | None) -> Path:
     """The folder of a corpus's index where none is named: a/wiki.jsonl -> a/wiki.jsonl.index.
 
     Raises ConfigError where neither is named.
@@ -225,8 +227,8 @@ def _items(
 
 
 def _document(hit: Hit) -> dict[str, str]:
-    return {"id": hit.id, "contents": contents_of(hit)}
+    return {"id": hit.id, "contents": join_contents(hit)}
 
 
 def _passage(item: str | dict[str, Any]) -> Passage:
-    return parted(item) if isinstance(item, str) else passage_of(item)
+    return split_contents(item) if isinstance(item, str) else read_passage(item)

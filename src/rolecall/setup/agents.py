@@ -19,7 +19,7 @@ TOOL_LIMITS = (
 )  # fmt: skip
 
 
-def parser_of(name: str, config: AgentConfig, flow: Workflow) -> Parser | None:
+def choose_parser(name: str, config: AgentConfig, flow: Workflow) -> Parser | None:
     """Return the agent's own parser, or the workflow's for its role. Raises ConfigError."""
     parser = flow.parsers.get(config.role or name)
     if config.parser is not None:
@@ -58,9 +58,7 @@ def _tool_part(named: Named, *, key: str) -> Part | Toolkit:
         return Stateless(resolved)
     if not isinstance(resolved, type):
         return Stateless(tool(resolved))
-    return Part(
-        key, resolved, registry.checked_options(resolved, named.options, key="tool", skip=0)
-    )
+    return Part(key, resolved, registry.check_options(resolved, named.options, key="tool", skip=0))
 
 
 def make_tools(config: Config, parts: dict[str, Part | Toolkit]) -> dict[str, ToolUse]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.schema import Config, Named
 from rolecall.core.errors import ConfigError
-from rolecall.setup.attempts import Attempts
-from rolecall.setup.part import part_of
+from rolecall.setup.attempts import ProblemCollector
+from rolecall.setup.part import resolve_part
 
 
 def make_algorithms(config: Config) -> dict[str, Algorithm]:
@@ -14,7 +14,7 @@ def make_algorithms(config: Config) -> dict[str, Algorithm]:
 
     Raises ConfigError with all problems.
     """
-    attempts = Attempts()
+    attempts = ProblemCollector()
     by_options: dict[str, Algorithm | None] = {}
     by_agent: dict[str, Algorithm | None] = {}
     for name, agent in config.team.items():
@@ -22,7 +22,7 @@ def make_algorithms(config: Config) -> dict[str, Algorithm]:
             named = agent.algorithm or config.algorithm
             key = "algorithm" if agent.algorithm is None else f"team.{name}.algorithm"
             if repr(named) not in by_options:
-                new = attempts.of(_make_algorithm, config, named, key)
+                new = attempts.run(_make_algorithm, config, named, key)
                 by_options[repr(named)] = next(
                     (old for old in by_options.values() if old == new), new
                 )
@@ -40,12 +40,12 @@ def make_algorithms(config: Config) -> dict[str, Algorithm]:
 
 
 def _make_algorithm(config: Config, named: Named, key: str) -> Algorithm:
-    algorithm: Algorithm = part_of("algorithm", named, key=key).make()
+    algorithm: Algorithm = resolve_part("algorithm", named, key=key).make()
     inner = getattr(algorithm, "inner", None)
     if isinstance(inner, Named):
         inner_algorithm = _make_algorithm(config, inner, f"{key}.inner")
         try:
-            return algorithm.around(inner_algorithm)
+            return algorithm.wrap(inner_algorithm)
         except ValueError as error:
             raise ConfigError(f"{key}.inner: {inner.name}: {error}") from error
     longest = max(agent.sampling.max_tokens for agent in config.team.values())

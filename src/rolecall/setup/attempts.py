@@ -11,13 +11,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Attempts:
+class ProblemCollector:
     """Work that may fail with a ConfigError, and the problems so far."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def of(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Return the result of the work; None, and its problems noted, where it fails."""
         try:
             return work(*args, **kwargs)

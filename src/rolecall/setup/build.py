@@ -15,13 +15,13 @@ from rolecall.memory.check import check_room
 from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.weight_transfer import Direct
-from rolecall.placement.devices import check_devices, direct_of
+from rolecall.placement.devices import check_devices, direct_transfer
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.opponent_pool import OpponentPool
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.progress import activity
 from rolecall.setup.context import make_context
-from rolecall.setup.engines import accounts_of, make_engines, together
+from rolecall.setup.engines import combine_engines, list_accounts, make_engines
 from rolecall.setup.open import Opened, open_parts
 from rolecall.setup.plan import Plan
 from rolecall.setup.pools import make_pools
@@ -30,11 +30,11 @@ from rolecall.setup.ranks import Ranks
 from rolecall.setup.rewards import accounts_of_rewards
 from rolecall.setup.templates import check_templates
 from rolecall.setup.weights import (
-    in_process,
     load_models,
     load_tokenizers,
     make_critics,
     make_learner,
+    policies_in_process,
 )
 from rolecall.setup.workers import make_workers
 from rolecall.training.algorithm_group import AlgorithmGroup, group_agents
@@ -49,7 +49,7 @@ def build(plan: Plan) -> Run:
     ranks: Ranks | None = None
     session: RaySession | None = None
     try:
-        session = session_of(plan.config)
+        session = start_session(plan.config)
         gpus = make_pools(session, plan.config) if session is not None else {}
         ranks = Ranks(plan.config, session, gpus)
         with activity("loading models and starting engines and learners"):
@@ -60,7 +60,7 @@ def build(plan: Plan) -> Run:
         if session is not None:
             session.close()
         if isinstance(error, ConfigError):
-            raise plan.config.located(error.problems) from error
+            raise plan.config.locate_problems(error.problems) from error
         raise
 
 
@@ -75,10 +75,10 @@ def _check_machine(config: Config) -> None:
         check_devices(config)
         check_room(config)
     except ConfigError as error:
-        raise config.located(error.problems) from error
+        raise config.locate_problems(error.problems) from error
 
 
-def session_of(config: Config) -> RaySession | None:
+def start_session(config: Config) -> RaySession | None:
     """Return the cluster that a run uses, if it is another one than this machine alone."""
     section = config.cluster
     return RaySession(section) if isinstance(section, RayClusterConfig) else None
@@ -92,7 +92,7 @@ def _connected(
     check_templates(config, tokenizers)
     for name, tokenizer in tokenizers.items():
         warn_of_plain_frame(tokenizer, key=f"policies.{name}.base")
-    models = load_models(config, in_process(config), tokenizers)
+    models = load_models(config, policies_in_process(config), tokenizers)
     barrier = IdleBarrier()
     engines = make_engines(config, models, tokenizers, barrier, session, gpus)
     context = make_context(plan, opened, tokenizers, engines, barrier)
@@ -104,7 +104,9 @@ def _connected(
         for name in group.agents:
             context.agents[name].chooser = group.algorithm.chooser(group.critic)
             context.agents[name].judge = group.algorithm.judge(group.critic)
-    learners = {name: make_learner(plan, name, models, ranks) for name in sorted(config.trained)}
+    learners = {
+        name: make_learner(plan, name, models, ranks) for name in sorted(config.trained_policies)
+    }
     pools = _opponent_pools(config, models)
     return Run(
         config=config,
@@ -112,22 +114,22 @@ def _connected(
         sampler=tasks.sampler,
         test=tasks.test,
         validation=tasks.validation,
-        engine=together(engines),
+        engine=combine_engines(engines),
         publisher=WeightPublisher(
             engines,
             models,
             learners,
             pools,
             vocabulary={name: len(tokenizer) for name, tokenizer in tokenizers.items()},
-            apart={name for name in config.trained if config.weights_are_apart(name)},
-            rounded={name for name in config.trained if config.is_rounded(name)},
+            apart={name for name in config.trained_policies if config.weights_are_apart(name)},
+            rounded={name for name in config.trained_policies if config.is_rounded(name)},
             direct=_direct(config),
         ),
         learners=learners,
         opponent_pools=pools,
         algorithms=plan.algorithms,
         algorithm_groups=algorithm_groups,
-        accounts=accounts_of(engines) | accounts_of_rewards(opened.rewards),
+        accounts=list_accounts(engines) | accounts_of_rewards(opened.rewards),
         data=_data(config, plan.algorithms, context),
         session=session,
     )
@@ -136,8 +138,8 @@ def _connected(
 def _direct(config: Config) -> dict[str, Direct]:
     """Return how the engines on this machine receive weights, by policy."""
     auto = str(device_named("auto"))
-    here = [name for name in sorted(config.trained) if not config.is_replicated(name)]
-    transfers = {name: direct_of(config, name, auto=auto) for name in here}
+    here = [name for name in sorted(config.trained_policies) if not config.is_replicated(name)]
+    transfers = {name: direct_transfer(config, name, auto=auto) for name in here}
     return {name: direct for name, direct in transfers.items() if direct is not None}
 
 

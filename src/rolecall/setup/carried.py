@@ -58,9 +58,9 @@ class Carried:
 
     def problems(self, config: Config, stage: StageConfig) -> Problems:
         """Yield the reasons why a stage cannot begin with what was trained before it."""
-        for name, last in self._of(config).items():
+        for name, last in self._carried_policies(config).items():
             policy, key = config.policies[name], f"policies.{name}"
-            is_trained = name in config.trained and stage.kind == "train"
+            is_trained = name in config.trained_policies and stage.kind == "train"
             moments = is_trained and stage.optimizer == "carried"
             if last.adapter is not None and policy.adapter != last.adapter:
                 yield (
@@ -78,7 +78,7 @@ class Carried:
     def apply(self, config: Config) -> None:
         """Make whole weights the base of their policies, and of pools that play them."""
         declared = {name: policy.base for name, policy in config.policies.items()}
-        for name, last in self._of(config).items():
+        for name, last in self._carried_policies(config).items():
             if last.whole is not None:
                 config.policies[name].base = str(last.whole)
         for name, policy in config.policies.items():
@@ -92,7 +92,7 @@ class Carried:
         Returns a line for each critic: what it goes on from, or why it begins anew.
         """
         moments = stage.optimizer == "carried"
-        for name, last in self._of(config).items():
+        for name, last in self._carried_policies(config).items():
             learner = run.learners.get(name)
             try:
                 if learner is not None and (last.adapter is not None or moments):
@@ -109,11 +109,11 @@ class Carried:
         ]
 
     def _begin_heads(self, run: Run, config: Config, moments: bool) -> Iterator[str]:
-        for name, last in self._of(config).items():
+        for name, last in self._carried_policies(config).items():
             learner, section = run.learners.get(name), config.critics.get("agent")
             if learner is None or section is None or last.heads is None:
                 continue
-            if all(algorithm.critic != "agent" for algorithm in run.algorithms_of(name).values()):
+            if all(algorithm.critic != "agent" for algorithm in run.get_algorithms(name).values()):
                 continue
             if section.heads != last.heads:
                 why = f"begins anew: stage {last.stage!r} had {last.heads} heads"
@@ -143,8 +143,8 @@ class Carried:
 
     def add(self, config: Config, stage: str, checkpoint: Path) -> None:
         """Note that a stage has trained. `config`: as it declared it."""
-        for name in sorted(config.trained):
-            policy, before = config.policies[name], self._of(config).get(name)
+        for name in sorted(config.trained_policies):
+            policy, before = config.policies[name], self._carried_policies(config).get(name)
             folder = checkpoint.resolve() / name
             whole = folder if policy.adapter is None else before.whole if before else None
             heads = config.critics["agent"].heads if "agent" in config.critics else None
@@ -155,7 +155,7 @@ class Carried:
             where, base = checkpoint.resolve() / folder_name, config.critics[name].base
             self.critics[folder_name] = Expecting(stage, name, base, team, kind, where)
 
-    def _of(self, config: Config) -> dict[str, Trained]:
+    def _carried_policies(self, config: Config) -> dict[str, Trained]:
         """Return the policies of a config that go on from what was trained."""
         return {
             name: self.trained[name]
@@ -179,14 +179,14 @@ def _go_on(critic: Critic, last: Expecting, name: str, *, moments: bool) -> None
 
 def _cannot_load(config: Config, name: str, last: Trained) -> Problems:
     """Yield the problems of a policy that begins with an adapter, or with moments."""
-    if name in config.trained:
-        if config.learner_of(name).is_sharded:
+    if name in config.trained_policies:
+        if config.get_learner(name).is_sharded:
             yield (
                 f"policies.{name}.learner: fsdp cannot go on from the adapter or the moments of "
                 f"stage {last.stage!r}; write replicated"
             )
         return
-    engine = config.engine_of(name)
+    engine = config.get_engine(name)
     if engine.name != "local" or engine.separate_weights:
         yield (
             f"policies.{name}.engine: only the local engine, without separate_weights, samples an "

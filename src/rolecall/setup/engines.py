@@ -21,7 +21,7 @@ from rolecall.engines.several import SeveralEngines
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.spending import Account
-from rolecall.setup.replicas import replicated
+from rolecall.setup.replicas import make_replicas
 from rolecall.setup.weights import load_models
 
 log = logging.getLogger("rolecall")
@@ -49,7 +49,7 @@ def make_engines(
     for backend in backends:
         names = backend.policies
         if session is not None and config.is_replicated(names[0]):
-            engine: Engine = replicated(session, backend, pools=pools, threads=threads)
+            engine: Engine = make_replicas(session, backend, pools=pools, threads=threads)
         else:
             sampled = _sampled_models(config, names, models) if _is_in_process(backend) else {}
             inputs = EngineInputs(
@@ -79,13 +79,13 @@ def _make(backend: EngineBackend, inputs: EngineInputs) -> Engine:
         raise ConfigError(f"{backend.key}.options: {error}") from error
 
 
-def together(engines: dict[str, Engine]) -> Engine:
+def combine_engines(engines: dict[str, Engine]) -> Engine:
     """One engine for all policies."""
     distinct = {id(engine): engine for engine in engines.values()}
     return next(iter(distinct.values())) if len(distinct) == 1 else SeveralEngines(engines)
 
 
-def accounts_of(engines: dict[str, Engine]) -> dict[str, Account]:
+def list_accounts(engines: dict[str, Engine]) -> dict[str, Account]:
     """Return the accounts of paid servers, by the names of the policies that share one."""
     return {
         "+".join(sorted(engine.policies)): engine.account
@@ -98,12 +98,14 @@ def _sampled_models(
     config: Config, names: list[str], models: dict[str, LanguageModel]
 ) -> dict[str, LanguageModel]:
     """Return the models that an engine of this process samples: those being trained, or others."""
-    section = config.engine_of(names[0])
-    other = [name for name in names if config.sampling_dtype(name) != config.learner_of(name).dtype]
+    section = config.get_engine(names[0])
+    other = [
+        name for name in names if config.sampling_dtype(name) != config.get_learner(name).dtype
+    ]
     apart = [
         name
         for name in names
-        if section.separate_weights and name in config.trained
+        if section.separate_weights and name in config.trained_policies
         if name not in other and not config.is_ranked(name)
     ]
     sampled = {name: models[name] for name in names if name not in other}

@@ -11,7 +11,7 @@ from rolecall.demonstrations.offline_data import check_readable, check_shown
 from rolecall.rollout.episodes import Reward
 from rolecall.runtime.progress import activity
 from rolecall.setup.agents import make_tools
-from rolecall.setup.attempts import Attempts
+from rolecall.setup.attempts import ProblemCollector
 from rolecall.setup.plan import Plan
 from rolecall.setup.rewards import make_reward
 from rolecall.setup.tasks import Tasks, read_tasks
@@ -43,24 +43,24 @@ def open_parts(plan: Plan) -> Opened:
 
 
 def _open_parts(plan: Plan) -> Opened:
-    attempts = Attempts()
+    attempts = ProblemCollector()
     attempts.note(check_bases(plan.config))
-    attempts.of(_check_data, plan)
-    attempts.of(_check_experts, plan)
+    attempts.run(_check_data, plan)
+    attempts.run(_check_experts, plan)
     fields = _made(plan, attempts)
     environment = fields.pop("environment")
-    tasks = attempts.of(_tasks, plan, environment) if environment is not None else None
+    tasks = attempts.run(_tasks, plan, environment) if environment is not None else None
     if environment is None or tasks is None or attempts.problems:
-        raise plan.config.located(attempts.problems)
+        raise plan.config.locate_problems(attempts.problems)
     return Opened(environment=environment, tasks=tasks, **fields)
 
 
 def open_surroundings(plan: Plan) -> Surroundings:
     """Open the surroundings without tasks, for processes that are told what to work on."""
-    attempts = Attempts()
+    attempts = ProblemCollector()
     fields = _made(plan, attempts)
     if attempts.problems:
-        raise plan.config.located(attempts.problems)
+        raise plan.config.locate_problems(attempts.problems)
     return Surroundings(**fields)
 
 
@@ -94,16 +94,16 @@ def _check_experts(plan: Plan) -> None:
             raise ConfigError(f"algorithm.experts: {error}") from error
 
 
-def _made(plan: Plan, attempts: Attempts) -> dict[str, Any]:
+def _made(plan: Plan, attempts: ProblemCollector) -> dict[str, Any]:
     """Return the fields of Surroundings; None, and problems noted, for what cannot be made."""
     return {
-        "environment": attempts.of(_environment, plan),
+        "environment": attempts.run(_environment, plan),
         "rewards": {
             name: (reward, weight)
             for name, (part_, weight) in plan.rewards.items()
-            if (reward := attempts.of(make_reward, part_)) is not None
+            if (reward := attempts.run(make_reward, part_)) is not None
         },
-        "tools": attempts.of(make_tools, plan.config, plan.tools),
+        "tools": attempts.run(make_tools, plan.config, plan.tools),
     }
 
 

@@ -28,11 +28,11 @@ class Part:
             raise ConfigError(f"{self.key}: {error}") from error
 
 
-def part_of(kind: str, named: Named, *, key: str, name_key: str = "", skip: int = 0) -> Part:
+def resolve_part(kind: str, named: Named, *, key: str, name_key: str = "", skip: int = 0) -> Part:
     """Resolve a name and check its options; the first `skip` arguments are no options.
 
     `name_key`: what an error about the name itself names; by default `key`.name. Raises
     ConfigError.
     """
     call = registry.resolve(kind, named.name, key=name_key or f"{key}.name")
-    return Part(key, call, registry.checked_options(call, named.options, key=key, skip=skip))
+    return Part(key, call, registry.check_options(call, named.options, key=key, skip=skip))

@@ -12,16 +12,16 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.config import registry
 from rolecall.config.load import UnreadableError, load
 from rolecall.config.schema import Config, Named
-from rolecall.config.user_lines import defined
+from rolecall.config.user_lines import locate_definition
 from rolecall.core.errors import ConfigError
 from rolecall.engines.backend import engine_backends
 from rolecall.learners.backend import learner_backend
 from rolecall.rollout.episodes import Reward
 from rolecall.setup import validate_algorithms, validate_options
-from rolecall.setup.agents import parser_of, tool_parts
+from rolecall.setup.agents import choose_parser, tool_parts
 from rolecall.setup.algorithms import make_algorithms
-from rolecall.setup.attempts import Attempts
-from rolecall.setup.part import Part, part_of
+from rolecall.setup.attempts import ProblemCollector
+from rolecall.setup.part import Part, resolve_part
 from rolecall.setup.prices import check_prices
 from rolecall.setup.rewards import reward_part
 from rolecall.setup.validate_placement import check_placement
@@ -57,7 +57,9 @@ def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
             raise
         _, problems = _examined(error.rest)
         sections = tuple(key.rpartition(".")[0] or key for key in error.keys)
-        more = error.rest.located(line for line in problems if not line.startswith(sections))
+        more = error.rest.locate_problems(
+            line for line in problems if not line.startswith(sections)
+        )
         raise ConfigError(*error.problems, *more.problems) from error
 
 
@@ -65,21 +67,21 @@ def validate(config: Config) -> Plan:
     """Resolve all names and check that the parts fit. Raises ConfigError with all problems."""
     plan, problems = _examined(config)
     if plan is None:
-        raise config.located(problems)
+        raise config.locate_problems(problems)
     return plan
 
 
 def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     """Return the plan and no problems, or None and all that does not fit."""
-    attempts = Attempts()
-    flow = attempts.of(resolve_workflow, config.workflow)
-    options = attempts.of(_options_of, flow, config.workflow) if flow else None
-    environment = attempts.of(part_of, "environment", config.environment, key="environment")
-    algorithms = attempts.of(make_algorithms, config)
-    tools = attempts.of(tool_parts, config)
-    rewards = {n: attempts.of(reward_part, n, section) for n, section in config.rewards.items()}
-    parsers = {n: attempts.of(parser_of, n, a, flow) for n, a in config.team.items() if flow}
-    trackers = [attempts.of(_tracker_of, named) for named in config.trackers]
+    attempts = ProblemCollector()
+    flow = attempts.run(resolve_workflow, config.workflow)
+    options = attempts.run(_workflow_options, flow, config.workflow) if flow else None
+    environment = attempts.run(resolve_part, "environment", config.environment, key="environment")
+    algorithms = attempts.run(make_algorithms, config)
+    tools = attempts.run(tool_parts, config)
+    rewards = {n: attempts.run(reward_part, n, section) for n, section in config.rewards.items()}
+    parsers = {n: attempts.run(choose_parser, n, a, flow) for n, a in config.team.items() if flow}
+    trackers = [attempts.run(_resolve_tracker, named) for named in config.trackers]
     attempts.note(_check_backends(config, attempts))
     attempts.note(validate_options.check_config(config))
     attempts.note(check_placement(config))
@@ -116,33 +118,33 @@ def resolve_workflow(named: Named) -> Workflow:
         raise ConfigError(f"workflow.name: {error}") from error
     if not flow.answers:
         raise ConfigError(
-            f"workflow.name: {named.name!r} ({defined(flow.play)}) returns nothing, so no episode "
-            "has an answer; write `return turn` with the turn that answers, or `return None` where "
-            "the world needs no answer"
+            f"workflow.name: {named.name!r} ({locate_definition(flow.play)}) returns nothing, so "
+            "no episode has an answer; write `return turn` with the turn that answers, or "
+            "`return None` where the world needs no answer"
         )
     return flow
 
 
-def _options_of(flow: Workflow, named: Named) -> dict[str, Any]:
-    return registry.checked_options(flow.play, named.options, key="workflow", skip=3)
+def _workflow_options(flow: Workflow, named: Named) -> dict[str, Any]:
+    return registry.check_options(flow.play, named.options, key="workflow", skip=3)
 
 
-def _tracker_of(named: Named) -> Part:
-    return part_of("tracker", named, key="trackers", name_key="trackers", skip=1)
+def _resolve_tracker(named: Named) -> Part:
+    return resolve_part("tracker", named, key="trackers", name_key="trackers", skip=1)
 
 
-def _check_backends(config: Config, attempts: Attempts) -> Iterator[str]:
+def _check_backends(config: Config, attempts: ProblemCollector) -> Iterator[str]:
     """Let each kind of engine and learner say what it cannot do with this config."""
-    for backend in attempts.of(engine_backends, config) or []:
-        attempts.of(backend.check_options)
+    for backend in attempts.run(engine_backends, config) or []:
+        attempts.run(backend.check_options)
         yield from backend.check()
-    for name in sorted(config.trained & config.policies.keys()):
-        learner = attempts.of(learner_backend, config, name)
+    for name in sorted(config.trained_policies & config.policies.keys()):
+        learner = attempts.run(learner_backend, config, name)
         if learner is not None:
-            attempts.of(learner.check_options)
+            attempts.run(learner.check_options)
 
 
 def _check_bases(config: Config) -> Iterator[str]:
     for name, policy in sorted(config.policies.items()):
-        if not policy.base and config.engine_of(name).takes_weights:
+        if not policy.base and config.get_engine(name).takes_weights:
             yield f"policies.{name}.base: missing; write a model's folder, hub name or tiny:NAME"

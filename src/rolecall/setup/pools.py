@@ -9,14 +9,14 @@ from rolecall.core.errors import ConfigError
 from rolecall.memory.check import check_room
 from rolecall.models.devices import full_name, is_gpu
 from rolecall.placement.devices import has_seats
-from rolecall.placement.gpu_assignment import device_of, num_gpus
+from rolecall.placement.gpu_assignment import gpu_name, num_gpus
 
 
 def make_pools(session: RaySession, config: Config) -> dict[str, Pool]:
     """Make the pools by name; none where actors share processors. Raises ConfigError where there
     are too few GPUs, or where one would hold more than it has.
     """
-    auto = session.device_of("auto")
+    auto = session.actor_device("auto")
     if not has_seats(config, auto=auto):
         return {}
     _check_trainer(config, auto=auto)
@@ -33,7 +33,7 @@ def make_pools(session: RaySession, config: Config) -> dict[str, Pool]:
     except NoRoomError as error:
         raise ConfigError(f"cluster: {error}") from error
     memory = {
-        device_of(name, number): room
+        gpu_name(name, number): room
         for name, room in rooms.items()
         if room is not None
         for number in range(sizes[name])
@@ -45,9 +45,9 @@ def make_pools(session: RaySession, config: Config) -> dict[str, Pool]:
 
 def _check_trainer(config: Config, *, auto: str) -> None:
     """Raises ConfigError where the trainer's process would compute on a GPU that Ray gives away."""
-    for name in sorted(config.trained):
-        device = full_name(config.device_of(name), auto=auto)
-        if not config.learner_of(name).is_ranked and is_gpu(device):
+    for name in sorted(config.trained_policies):
+        device = full_name(config.get_device(name), auto=auto)
+        if not config.get_learner(name).is_ranked and is_gpu(device):
             raise ConfigError(
                 f"policies.{name}.learner: the trainer's process would train it on {device}, which "
                 "Ray gives to actors; write learner.name=fsdp and learner.ranks=1, or "

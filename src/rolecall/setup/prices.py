@@ -14,7 +14,7 @@ def check_prices(config: Config) -> Problems:
         if name not in config.policies:
             near = nearest(name, list(config.policies))
             yield f"prices.{name}: there is no policy {name!r}; {near}"
-        elif isinstance(config.engine_of(name), OpenAIEngineConfig):
+        elif isinstance(config.get_engine(name), OpenAIEngineConfig):
             yield (
                 f"prices.{name}: engine openai has prices of its own, which its budget counts "
                 "with; write usd_per_million_input and usd_per_million_output there instead"

@@ -29,7 +29,7 @@ def context_lengths(config: Config) -> dict[str, int]:
     for name, policy in config.policies.items():
         if config.takes_text(name):
             continue
-        limits = [context_length(policy.base), config.engine_of(name).longest_row]
+        limits = [context_length(policy.base), config.get_engine(name).longest_row]
         if bounds := [limit for limit in limits if limit]:
             lengths[name] = min(bounds)
     return lengths
@@ -43,10 +43,10 @@ def drop_long_prompts(
     Tasks that are generated when they are asked for are not looked at. Raises ConfigError if no
     step can be sampled from the rest.
     """
-    readers = [_reader_of(agent, lengths.get(agent.policy.name)) for agent in agents.values()]
+    readers = [_make_reader(agent, lengths.get(agent.policy.name)) for agent in agents.values()]
     dropped: list[str] = []
 
-    def kept(part: Iterable[Task]) -> list[Task]:
+    def keep_short(part: Iterable[Task]) -> list[Task]:
         fitting = []
         for task in part:
             if any(reader.has_room(task.prompt) for reader in readers):
@@ -58,8 +58,8 @@ def drop_long_prompts(
     if any(reader.limit is None for reader in readers):
         return tasks
     sampler = tasks.sampler
-    train, test = _filtered(sampler.train, kept), kept(tasks.test)
-    validation = kept(tasks.validation)
+    train, test = _filtered(sampler.train, keep_short), keep_short(tasks.test)
+    validation = keep_short(tasks.validation)
     if not dropped:
         return tasks
     notices.warning(
@@ -105,7 +105,7 @@ class _Reader:
             return True
 
 
-def _reader_of(agent: Agent, limit: int | None) -> _Reader:
+def _make_reader(agent: Agent, limit: int | None) -> _Reader:
     if limit is None or agent.policy.tokenizer is None:
         return _Reader(agent, None)
     try:

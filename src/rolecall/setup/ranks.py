@@ -13,16 +13,16 @@ from rolecall.cluster.session import RaySession
 from rolecall.config.learners import RankedLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.learners.ranks import torchrun
 from rolecall.learners.ranks.group import RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.devices import device_named
-from rolecall.models.language_model import heads_of
+from rolecall.models.language_model import get_key_value_heads
 from rolecall.models.loading import load_tokenizer
-from rolecall.models.sizes import size_of
-from rolecall.placement.gpu_assignment import OWN, seats_of
+from rolecall.models.sizes import get_size
+from rolecall.placement.gpu_assignment import OWN, assign_gpus
 
 # How many ranks there are and the device of the first, or a pool's name and their GPUs there.
 Place = tuple[int | str | tuple[int, ...], ...]
@@ -43,7 +43,7 @@ class Ranks:
         """
         self.config, self.session, self.pools = config, session, pools
         self._groups: dict[Place, RankGroup] = {}
-        names = [name for name in sorted(config.trained) if config.is_ranked(name)]
+        names = [name for name in sorted(config.trained_policies) if config.is_ranked(name)]
         self._sharers = {name: _context_parallel(config, name) for name in names}
         for name in names:
             _check_vocabularies(config, name)
@@ -60,16 +60,16 @@ class Ranks:
         `head`: whether its algorithm needs a value head.
         """
         spec = self._spec(name, total_updates=total_updates, head=head)
-        pool = self.pools.get(self.config.pool_of(name) or OWN)
+        pool = self.pools.get(self.config.get_pool(name) or OWN)
         together = pool if self.config.policies[name].colocate else None
         return RankedLearner(self._group(name), name, spec, place=together)
 
     def _group(self, name: str) -> RankGroup:
-        section = self.config.learner_of(name)
+        section = self.config.get_learner(name)
         assert isinstance(section, RankedLearnerConfig)
         if self.session is not None:
             return self._actors(self.session, name, section.ranks)
-        devices = rank_devices(self.config.device_of(name), section.ranks)
+        devices = rank_devices(self.config.get_device(name), section.ranks)
         key = (section.ranks, devices[0])
         if key not in self._groups:
             self._groups[key] = RankGroup(
@@ -82,11 +82,11 @@ class Ranks:
 
     def _actors(self, session: RaySession, name: str, size: int) -> RankGroup:
         """Ranks in processes of the cluster. Raises ConfigError where it has no room for them."""
-        device = session.device_of(self.config.device_of(name))
+        device = session.actor_device(self.config.get_device(name))
         seats: list[Seat | None] = [None] * size
         key: Place = (size, device)
         if self.pools:
-            mine = seats_of(self.config)[name]
+            mine = assign_gpus(self.config)[name]
             seats = [Seat(self.pools[mine.pool], (gpu,)) for gpu in mine.ranks]
             key = (mine.pool, mine.ranks)
         if key not in self._groups:
@@ -106,13 +106,13 @@ class Ranks:
 
     def _spec(self, name: str, *, total_updates: int, head: bool) -> LearnerSpec:
         config, policy = self.config, self.config.policies[name]
-        section = config.learner_of(name)
+        section = config.get_learner(name)
         assert policy.optimizer is not None, "the config fills it in"
         return LearnerSpec(
             kind="fsdp" if section.is_sharded else "replicated",
             base=policy.base,
             adapter=policy.adapter,
-            seed=seed_of(config.trainer.seed, "adapters") % 2**31,
+            seed=derive_seed(config.trainer.seed, "adapters") % 2**31,
             optimizer=policy.optimizer,
             total_updates=total_updates,
             reference=policy.reference,
@@ -149,15 +149,15 @@ def rank_devices(name: str, ranks: int) -> list[str]:
 
 def _context_parallel(config: Config, name: str) -> int:
     """Return how many ranks share a row. Raises ConfigError where they cannot share its heads."""
-    section = config.learner_of(name)
+    section = config.get_learner(name)
     if section.row_sharers == 1:
         return 1
     base, sharers = config.policies[name].base, section.row_sharers
     try:
-        size = size_of(base)
+        size = get_size(base)
     except ValueError as error:
         raise ConfigError(f"policies.{name}.base: {error}") from error
-    heads, _ = heads_of(size.model.config)
+    heads, _ = get_key_value_heads(size.model.config)
     for what, number in (("attention", size.model.config.num_attention_heads), ("key", heads)):
         if number % sharers:
             raise ConfigError(

@@ -16,13 +16,13 @@ from rolecall.config.schema import Config
 from rolecall.core.interfaces.publisher import FileEngine
 from rolecall.engines.backend import EngineBackend, engine_backend
 from rolecall.engines.inputs import EngineInputs
-from rolecall.placement.devices import direct_of, takes_turns
-from rolecall.placement.gpu_assignment import seats_of
+from rolecall.placement.devices import direct_transfer, takes_turns
+from rolecall.placement.gpu_assignment import assign_gpus
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.weights import load_models, load_tokenizers
 
 
-def replicated(
+def make_replicas(
     session: RaySession, backend: EngineBackend, *, pools: Mapping[str, Pool], threads: int
 ) -> ReplicatedEngine:
     """Make the engines of policies of one kind.
@@ -32,9 +32,9 @@ def replicated(
     config, names = backend.config, backend.policies
     seats: list[Seat | None] = [None] * backend.section.num_engines
     if pools:
-        mine = seats_of(config)[names[0]]
+        mine = assign_gpus(config)[names[0]]
         seats = [Seat(pools[mine.pool], gpus) for gpus in mine.engines]
-    device = session.device_of(config.device_of(names[0]))
+    device = session.actor_device(config.get_device(names[0]))
     return ReplicatedEngine(
         session,
         partial(
@@ -46,14 +46,14 @@ def replicated(
         ),
         names,
         seats=seats,
-        direct=direct_of(config, names[0], auto=device),
+        direct=direct_transfer(config, names[0], auto=device),
         can=backend.hosted_abilities,
     )
 
 
 def _config_of_actor(config: Config, names: list[str], *, device: str) -> Config:
     """Return the config of an actor's process: these policies, on its own device."""
-    section = config.engine_of(names[0])
+    section = config.get_engine(names[0])
     engine: dict[str, Any] = {"replicas": 1}
     if section.first_device is not None:
         engine["device"] = None

@@ -7,7 +7,7 @@ from typing import Any
 
 from rolecall.config import registry
 from rolecall.config.schema import Named, RewardConfig
-from rolecall.config.user_lines import defined
+from rolecall.config.user_lines import locate_definition
 from rolecall.core.errors import ConfigError
 from rolecall.rollout.episodes import Reward
 from rolecall.runtime.spending import Account
@@ -26,7 +26,7 @@ def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, 
         function: Reward = resolved
         return function, weight
     named = Named(name=name, **options)
-    checked = registry.checked_options(resolved, named.options, key=f"rewards.{name}", skip=0)
+    checked = registry.check_options(resolved, named.options, key=f"rewards.{name}", skip=0)
     if getattr(resolved, "weighs_itself", False) and weight != 1.0:
         raise ConfigError(
             f"rewards.{name}.weight has no effect: it has weights of its own; remove it"
@@ -40,8 +40,8 @@ def _check_async(found: Any, name: str) -> None:
     if inspect.isfunction(call) and not inspect.iscoroutinefunction(inspect.unwrap(call)):
         kind = "its __call__" if isinstance(found, type) else "it"
         raise ConfigError(
-            f"rewards: {name!r}: {kind} ({defined(call)}) is not an async function; write "
-            "`async def`"
+            f"rewards: {name!r}: {kind} ({locate_definition(call)}) is not an async function; "
+            "write `async def`"
         )
 
 

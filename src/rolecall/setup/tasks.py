@@ -12,7 +12,7 @@ from rolecall.core.interfaces.environment import ENDLESS, Environment
 from rolecall.core.types import Task
 from rolecall.environments import validation
 from rolecall.environments.math.rows import duplicate_questions
-from rolecall.environments.mixed import Mixture, by_source
+from rolecall.environments.mixed import Mixture, mix_by_source
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.held_out import held_out
 from rolecall.rollout.task_sampler import TaskSampler
@@ -97,7 +97,7 @@ def _sampler(config: Config, train: Sequence[Task]) -> TaskSampler:
     rollout = config.rollout
     if rollout.stratify:
         try:
-            train = by_source(train)
+            train = mix_by_source(train)
         except ValueError as error:
             raise ConfigError(f"rollout.stratify {error}") from error
     rates = None

@@ -129,7 +129,7 @@ def _check_refreshed(config: Config) -> Problems:
         key = f"policies.{name}.reference_update_every"
         if policy.reference != "initial":
             yield f"{key}: only the reference `initial` takes over weights; set it, or remove this"
-        elif name in config.trained and config.learner_of(name).is_sharded:
+        elif name in config.trained_policies and config.get_learner(name).is_sharded:
             yield f"{key}: a learner with the name fsdp cannot; use local or replicated"
 
 
@@ -163,7 +163,7 @@ def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> Problems
     for agent, algorithm in algorithms.items():
         policy = config.team[agent].policy
         other, first = by_policy.setdefault(policy, (agent, algorithm))
-        if _loss_of(first) != _loss_of(algorithm):
+        if _loss_identity(first) != _loss_identity(algorithm):
             yield (
                 f"team.{agent}.algorithm: {other!r} and {agent!r} share policy {policy!r}, but "
                 "their algorithms have different losses; give them policies of their own"
@@ -183,7 +183,7 @@ def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> Problems
         )
 
 
-def _loss_of(algorithm: Algorithm) -> tuple[Any, ...]:
+def _loss_identity(algorithm: Algorithm) -> tuple[Any, ...]:
     """Return what makes two losses the same, beside their settings: the code."""
     kind = type(algorithm)
     return (kind.loss, kind.objective, kind.more_terms, kind.critic, kind.keep_together)
@@ -263,7 +263,7 @@ def _check_staleness_by_policy(config: Config) -> Problems:
         if policy.max_staleness is None:
             continue
         key = f"policies.{name}.max_staleness"
-        if name not in config.trained:
+        if name not in config.trained_policies:
             yield f"{key}: {name} is not trained; remove it"
         elif policy.max_staleness >= allowed:
             yield (
@@ -277,7 +277,7 @@ def _check_staleness(config: Config) -> Problems:
     yield from _check_staleness_by_policy(config)
     if config.trainer.max_staleness == 0:
         return
-    if not all(config.weights_are_apart(policy) for policy in config.trained):
+    if not all(config.weights_are_apart(policy) for policy in config.trained_policies):
         yield (
             "trainer.max_staleness: rollouts of later steps need weights that the update does not "
             "move; set engine.separate_weights=true"

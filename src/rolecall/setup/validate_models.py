@@ -31,13 +31,13 @@ def check_adapters(config: Config) -> Problems:
     Bases that are not on this machine are passed over.
     """
     from rolecall.models.lora import attach  # with PEFT, which takes seconds
-    from rolecall.models.sizes import size_of
+    from rolecall.models.sizes import get_size
 
     for name, policy in config.policies.items():
         if policy.adapter is None or policy.adapter.targets == "all-linear":
             continue
         try:
-            size = size_of(policy.base)
+            size = get_size(policy.base)
         except ValueError:
             continue
         layers = sorted(size.linear_names)

@@ -60,7 +60,7 @@ def check_roles(config: Config, flow: Workflow) -> Problems:
 
 def _check_effects(config: Config) -> Problems:
     """An option without effect is an error: it says something about the run that is not so."""
-    trained = config.trained
+    trained = config.trained_policies
     for name, policy in config.policies.items():
         users = [
             agent
@@ -136,14 +136,14 @@ def _check_opponents(config: Config) -> Problems:
         if policy.opponent_pool is None:
             continue
         key, of = f"policies.{name}.opponent_pool", policy.opponent_pool.of
-        if name in config.trained:
+        if name in config.trained_policies:
             changes = " ".join(
                 f"team.{agent}.trainable=false"
                 for agent, section in config.team.items()
                 if section.policy == name and section.trainable
             )
             yield f"{key}: agents that play earlier weights cannot be trained; set {changes}"
-        if of not in config.trained or of not in config.policies:
+        if of not in config.trained_policies or of not in config.policies:
             yield f"{key}.of: {of!r} is no policy that is trained"
             continue
         if policy.base != config.policies[of].base:
@@ -186,7 +186,7 @@ def check_task_sampler(config: Config, sampler: TaskSampler) -> Problems:
         )
     if rollout.curriculum is not None:
         yield from _check_curriculum(rollout.curriculum, sampler)
-    for name, most in sampler.most(min(config.trainer.steps, 1000)).items():
+    for name, most in sampler.largest_counts(min(config.trainer.steps, 1000)).items():
         if name and most > len(sampler.parts[name]):
             yield (
                 f"rollout.groups: a step takes up to {most} tasks of {name!r}, which has "
@@ -223,7 +223,7 @@ def _check_curriculum(curriculum: CurriculumConfig, sampler: TaskSampler) -> Pro
 
 def _check_sampling(config: Config) -> Problems:
     allowed = config.rollout.allow_filtered_sampling
-    filtered = [n for n, a in config.team.items() if a.trainable and a.sampling.filtered]
+    filtered = [n for n, a in config.team.items() if a.trainable and a.sampling.is_filtered]
     for name in filtered:
         if config.team[name].sampling.temperature == 0:
             yield f"team.{name}.sampling.temperature: a trained agent must sample; write above 0"

@@ -8,7 +8,7 @@ from rolecall.config.schema import Config, RewardConfig
 from rolecall.core.errors import ConfigError
 from rolecall.engines.backend import config_key
 from rolecall.learners.backend import learner_backend
-from rolecall.placement.gpu_assignment import seats_of
+from rolecall.placement.gpu_assignment import assign_gpus
 
 Problems = Iterator[str]
 
@@ -28,7 +28,7 @@ def check_placement(config: Config) -> Problems:
     yield from _check_sharing(config)
     yield from _check_budgets(config)
     if config.trainer.deterministic and not config.is_exact:
-        sections = map(config.engine_of, config.policies)
+        sections = map(config.get_engine, config.policies)
         others = sorted({section.label or section.name for section in sections} - {"local"})
         yield (
             f"trainer.deterministic: what {' and '.join(others)} says of a seed "
@@ -38,11 +38,11 @@ def check_placement(config: Config) -> Problems:
 
 def _check_quantization(config: Config, name: str) -> Problems:
     """Weights of few bits are frozen, and whoever computes with them must be in this process."""
-    policy, engine = config.policies[name], config.engine_of(name)
+    policy, engine = config.policies[name], config.get_engine(name)
     key = f"policies.{name}.quantization"
     if policy.quantization == "none":
         return
-    if name in config.trained and policy.adapter is None:
+    if name in config.trained_policies and policy.adapter is None:
         yield (
             f"{key}: weights of {policy.quantization} cannot be trained; train an adapter beside "
             f"them (policies.{name}.adapter.rank=32), or write none"
@@ -56,7 +56,7 @@ def _check_quantization(config: Config, name: str) -> Problems:
             f"{key}: {engine.label or engine.name} samples with weights of its own, which are not "
             f"rounded like these; write none, or {config_key(config, name, 'engine')}.name=local"
         )
-    if name in config.trained and config.is_ranked(name):
+    if name in config.trained_policies and config.is_ranked(name):
         yield (
             f"{key}: a base of {policy.quantization} is trained in this process only; write none, "
             f"or {config_key(config, name, 'learner')}.name=local"
@@ -68,9 +68,9 @@ def _check_opponents(config: Config, name: str) -> Problems:
     publishes to an engine here.
     """
     pool = config.policies[name].opponent_pool
-    if pool is None or pool.of not in config.trained or pool.of not in config.policies:
+    if pool is None or pool.of not in config.trained_policies or pool.of not in config.policies:
         return
-    of, engine = pool.of, config.engine_of(pool.of)
+    of, engine = pool.of, config.get_engine(pool.of)
     if config.is_ranked(of) and (config.is_replicated(of) or not engine.is_embedded):
         by = "the cluster" if config.is_replicated(of) else engine.label or engine.name
         or_else = f", or {config_key(config, of, 'engine')}.name=local"
@@ -83,7 +83,7 @@ def _check_opponents(config: Config, name: str) -> Problems:
 
 
 def _check_replicas(config: Config, name: str) -> Problems:
-    engine = config.engine_of(name)
+    engine = config.get_engine(name)
     if engine.num_engines > 1 and not config.is_replicated(name):
         yield (
             f"{config_key(config, name, 'engine')}.replicas: several engines of a policy need "
@@ -93,8 +93,8 @@ def _check_replicas(config: Config, name: str) -> Problems:
 
 def _check_transfer(config: Config, name: str) -> Problems:
     """Check that a learner's devices can send to engines that are told to receive."""
-    engine, key = config.engine_of(name), f"{config_key(config, name, 'engine')}.transfer"
-    if not engine.receives_directly or name not in config.trained:
+    engine, key = config.get_engine(name), f"{config_key(config, name, 'engine')}.transfer"
+    if not engine.receives_directly or name not in config.trained_policies:
         return
     if config.policies[name].adapter is not None:
         yield f"{key}: {name!r} is an adapter, which engines read from files; write files"
@@ -111,7 +111,9 @@ def _check_pool(config: Config, name: str) -> Problems:
     """Check that a policy can use the pool that it names."""
     policy, key, cluster = config.policies[name], f"policies.{name}", config.cluster
     pools = cluster.pools
-    has_actors = config.is_replicated(name) or (name in config.trained and config.is_ranked(name))
+    has_actors = config.is_replicated(name) or (
+        name in config.trained_policies and config.is_ranked(name)
+    )
     if policy.pool is not None and policy.pool not in pools:
         choices = f"there are {', '.join(pools)}" if pools else "cluster.pools has none"
         yield f"{key}.pool: there is no pool {policy.pool!r}; {choices}"
@@ -131,11 +133,11 @@ def _check_pool(config: Config, name: str) -> Problems:
 
 
 def _check_pools(config: Config) -> Problems:
-    used = {config.pool_of(name) for name in config.policies}
+    used = {config.get_pool(name) for name in config.policies}
     for unused in sorted(config.cluster.pools.keys() - used):
         yield f"cluster.pools.{unused}: no policy uses it; remove it, or write policies.NAME.pool"
     try:
-        seats_of(config)
+        assign_gpus(config)
     except ConfigError as error:
         yield from error.problems
 
@@ -147,7 +149,7 @@ def _check_budgets(config: Config) -> Problems:
     counted = [
         config_key(config, name, "engine")
         for name in config.policies
-        if config.engine_of(name).has_budget
+        if config.get_engine(name).has_budget
     ]
     counted += [
         f"rewards.{name}"
@@ -163,8 +165,12 @@ def _check_budgets(config: Config) -> Problems:
 
 def _check_dtypes(config: Config, name: str) -> Problems:
     key = config_key(config, name, "engine")
-    sampling, training = config.sampling_dtype(name), config.learner_of(name).dtype
-    if sampling != training and name in config.trained and not config.weights_are_apart(name):
+    sampling, training = config.sampling_dtype(name), config.get_learner(name).dtype
+    if (
+        sampling != training
+        and name in config.trained_policies
+        and not config.weights_are_apart(name)
+    ):
         yield (
             f"{key}.dtype: to sample in {sampling} what is trained in {training}, the engine needs "
             f"weights of its own; set {key}.separate_weights=true"
@@ -179,10 +185,10 @@ def _check_sharing(config: Config) -> Problems:
             continue
         first = firsts.setdefault(policy.base, name)
         pairs = {
-            "engine": (config.engine_of(first), config.engine_of(name)),
-            "learner": (config.learner_of(first), config.learner_of(name)),
-            "device": (config.device_of(first), config.device_of(name)),
-            "pool": (config.pool_of(first), config.pool_of(name)),
+            "engine": (config.get_engine(first), config.get_engine(name)),
+            "learner": (config.get_learner(first), config.get_learner(name)),
+            "device": (config.get_device(first), config.get_device(name)),
+            "pool": (config.get_pool(first), config.get_pool(name)),
             "colocate": (config.policies[first].colocate, policy.colocate),
             "quantization": (config.policies[first].quantization, policy.quantization),
         }

@@ -12,7 +12,7 @@ from rolecall.config.schema import Adapter, Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.critic import Critic, Discriminator
 from rolecall.core.interfaces.learner import Learner
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.critics.inputs import CriticInputs
 from rolecall.demonstrations.offline_data import experts
 from rolecall.learners.backend import LearnerRequest, learner_backend
@@ -35,12 +35,13 @@ def load_tokenizers(config: Config) -> dict[str, Tokenizer]:
     return {name: read[base] for name, base in named.items()}
 
 
-def in_process(config: Config) -> list[str]:
+def policies_in_process(config: Config) -> list[str]:
     """Return the policies that this process trains or samples."""
     return [
         name
         for name in config.policies
-        if config.is_embedded(name) or (name in config.trained and not config.is_ranked(name))
+        if config.is_embedded(name)
+        or (name in config.trained_policies and not config.is_ranked(name))
     ]
 
 
@@ -65,8 +66,8 @@ def load_models(
             adapted.setdefault(policy.base, {})[name] = policy.adapter
             if len(adapted[policy.base]) > 1:
                 continue
-        dtype = config.sampling_dtype(name) if sampling else config.learner_of(name).dtype
-        kind = (policy.base, config.device_of(name), dtype, policy.quantization)
+        dtype = config.sampling_dtype(name) if sampling else config.get_learner(name).dtype
+        kind = (policy.base, config.get_device(name), dtype, policy.quantization)
         if kind in read:
             models[name] = LanguageModel(deepcopy(read[kind].model), tokenizers[name])
         else:
@@ -79,7 +80,7 @@ def load_models(
             )
     for _, adapters in sorted(adapted.items()):
         first = next(iter(adapters))
-        seed = seed_of(config.trainer.seed, "adapters") % 2**31
+        seed = derive_seed(config.trainer.seed, "adapters") % 2**31
         try:
             models |= with_adapters(models[first].model, tokenizers[first], adapters, seed=seed)
         except ValueError as error:
@@ -142,6 +143,6 @@ def _critic_parts(
         optimizer=section.optimizer,
         budget=config.learner.tokens_per_batch,
         steps=config.trainer.steps,
-        seed=seed_of(config.trainer.seed, "critic") % 2**31,
+        seed=derive_seed(config.trainer.seed, "critic") % 2**31,
         share_prefixes=config.learner.share_prefixes,
     )

@@ -88,7 +88,7 @@ def point(folder: Path, pointer: str, step: int) -> None:
     write_aside(folder / pointer, f"step-{step}\n")
 
 
-def pointed(folder: Path, pointer: str) -> Path | None:
+def follow_pointer(folder: Path, pointer: str) -> Path | None:
     """The checkpoint that a pointer file names; None if it names no checkpoint that is there."""
     try:
         name = (folder / pointer).read_text().strip()
@@ -98,15 +98,15 @@ def pointed(folder: Path, pointer: str) -> Path | None:
     return checkpoint if STEP.fullmatch(name) and checkpoint.is_dir() else None
 
 
-def saved(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """Return all checkpoints, the newest first; other files of the folder do not count."""
     folders = [
         path for path in folder.glob("step-*") if STEP.fullmatch(path.name) and path.is_dir()
     ]
-    return sorted(folders, key=step_of, reverse=True)
+    return sorted(folders, key=checkpoint_step, reverse=True)
 
 
-def step_of(checkpoint: Path) -> int:
+def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step-"))
 
 
@@ -148,23 +148,23 @@ def held(folder: RunFolder, name: str) -> Iterator[Path]:
                     raise CheckpointError(f"{checkpoint_folder}: {wrong}")
                 yield checkpoint_folder
                 return
-    there = ", ".join(sorted(path.name for path in saved(folder.checkpoints)))
+    there = ", ".join(sorted(path.name for path in list_checkpoints(folder.checkpoints)))
     raise ConfigError(f"{folder.path} has no checkpoint {name!r} (it has: {there or 'none'})")
 
 
 def _named(folder: Path, name: str) -> Path | None:
     if name in (LATEST, BEST):
-        return pointed(folder, name)
+        return follow_pointer(folder, name)
     return folder / name if STEP.fullmatch(name) and (folder / name).is_dir() else None
 
 
-def newest_whole(folder: Path) -> tuple[Path | None, dict[str, str]]:
+def find_newest(folder: Path) -> tuple[Path | None, dict[str, str]]:
     """Return the checkpoint to continue from, and why others, or the pointer, were passed over.
 
     It is the one that `latest` names, and where that is damaged or names none, the newest one
     that is as it was written.
     """
-    named, there = pointed(folder, LATEST), saved(folder)
+    named, there = follow_pointer(folder, LATEST), list_checkpoints(folder)
     passed = {}
     if named is None and (there or (folder / LATEST).exists()):
         passed[LATEST] = "it names no checkpoint that is there"
@@ -220,8 +220,8 @@ def critics_in(checkpoint: Path) -> dict[str, str]:
 
 
 def _drop_old(folder: Path, *, keep: int) -> None:
-    kept = {pointed(folder, LATEST), pointed(folder, BEST)}
-    for path in saved(folder)[keep:]:
+    kept = {follow_pointer(folder, LATEST), follow_pointer(folder, BEST)}
+    for path in list_checkpoints(folder)[keep:]:
         if path not in kept:
             try:
                 _drop(path)

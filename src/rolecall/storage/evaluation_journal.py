@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Task
-from rolecall.storage.run_folder import Journal, resolved, write_aside
+from rolecall.storage.run_folder import Journal, resolve_config, write_aside
 
 PREFIX = "unfinished-"
 # What may differ between the start of an evaluation and its end.
@@ -54,7 +54,7 @@ class EvaluationJournal:
         return Journal(self.folder / f"round-{number:06d}.jsonl")
 
     @property
-    def counted(self) -> dict[str, Any]:
+    def read_counts(self) -> dict[str, Any]:
         """{"seconds": 12.5, "failures": {..}}: what `count` has noted; {} at first."""
         file = self.folder / "counted.json"
         counted: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
@@ -94,7 +94,7 @@ def forget_evaluations(folder: Path, *, but: int) -> None:
 
 def _that_counts(config: Config) -> dict[str, Any]:
     """Return the keys that what is said or counted depends on."""
-    values = resolved(config)
+    values = resolve_config(config)
     for section, names in FREE.items():
         inside = values[section] if section else values
         for name in names:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from rolecall.config.load import load
 from rolecall.config.schema import Config
 from rolecall.core.optional import optional
-from rolecall.storage.numbered import numbered
+from rolecall.storage.numbered import iterate_numbered
 from rolecall.storage.run_folder import RunFolder
 
 Frame = Literal["arrow", "pandas", "polars"]
@@ -58,7 +58,7 @@ class LoadedRun:
         Raises ValueError where no episode of the split was written.
         """
         subfolder, kind = FILES[split]
-        files = [file for _, file in numbered(self.path / subfolder, "parquet", kind=kind)]
+        files = [file for _, file in iterate_numbered(self.path / subfolder, "parquet", kind=kind)]
         if not files:
             raise ValueError(f"{self.path} holds no episodes of the {split} split")
         return _as(pa.concat_tables([pq.read_table(file) for file in files]), frame)

@@ -43,7 +43,7 @@ class _WithoutSecrets(logging.Formatter):
 
 
 @contextmanager
-def logged(file: Path) -> Iterator[None]:
+def log_to_file(file: Path) -> Iterator[None]:
     """While inside, the file gets what `rolecall` logs from INFO on, and what others log."""
     ours, root = logging.getLogger("rolecall"), logging.getLogger()
     level, propagates, seen = ours.level, ours.propagate, ours.getEffectiveLevel()

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def numbered(folder: Path, suffix: str, *, kind: str = "step") -> Iterator[tuple[int, Path]]:
+def iterate_numbered(
+    folder: Path, suffix: str, *, kind: str = "step"
+) -> Iterator[tuple[int, Path]]:
     """(3, step-000003.jsonl) for every such file of a folder; other files do not count."""
     for path in sorted(folder.glob(f"{kind}-*.{suffix}")):
         if re.fullmatch(rf"{kind}-\d+", path.stem, re.ASCII):

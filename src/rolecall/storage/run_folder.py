@@ -18,12 +18,12 @@ import yaml
 
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load
-from rolecall.config.references import as_written
+from rolecall.config.references import written_keys
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode
 from rolecall.storage.episode_io import from_json, to_json
-from rolecall.storage.numbered import numbered
+from rolecall.storage.numbered import iterate_numbered
 
 notices = logging.getLogger("rolecall.notices")
 SERVED = (
@@ -80,7 +80,7 @@ class RunFolder:
         return folder
 
     @contextmanager
-    def started(self, config: Config, *, allow_changes: bool = False) -> Iterator[None]:
+    def hold_started(self, config: Config, *, allow_changes: bool = False) -> Iterator[None]:
         """`start`, and the lock is given back at the end."""
         self.start(config, allow_changes=allow_changes)
         try:
@@ -89,7 +89,7 @@ class RunFolder:
             self.release()
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """The folder is there, and no other process works in it."""
         self._make(self.path)
         self._lock = self._locked()
@@ -258,7 +258,7 @@ class RunFolder:
         """Drop the metrics and episodes of steps above `step`: they will be done again."""
         kept = [r for r in self.read_metrics() if r["step"] <= step]
         write_aside(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
-        for number, file in numbered(self.episodes, "parquet"):
+        for number, file in iterate_numbered(self.episodes, "parquet"):
             if number > step:
                 file.unlink()
 
@@ -380,7 +380,7 @@ def _end_the_last_line(path: Path) -> None:
 
 def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
     """Each with its step, and so are the parts of other processes."""
-    for step, path in numbered(folder.journal, "jsonl"):
+    for step, path in iterate_numbered(folder.journal, "jsonl"):
         yield step, path
     for path in sorted(folder.journal.glob("step-*.*.jsonl")):
         if match := re.fullmatch(r"step-(\d+)", path.name.partition(".")[0], re.ASCII):
@@ -391,14 +391,14 @@ def journal_path(folder: RunFolder, step: int) -> Path:
     return folder.journal / f"step-{step:06d}.jsonl"
 
 
-def resolved(config: Config) -> dict[str, Any]:
+def resolve_config(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
 def changes_between(old: Config, new: Config) -> dict[str, list[Any]]:
     """{dotted key: [old value, new value]} of all values that differ, as they were written."""
-    changed = differences(resolved(old), resolved(new))
-    written = differences(as_written(old), as_written(new))
+    changed = differences(resolve_config(old), resolve_config(new))
+    written = differences(written_keys(old), written_keys(new))
     return {key: written.get(key, values) for key, values in changed.items()}
 
 
@@ -441,7 +441,7 @@ def holds_other_things(folder: Path) -> bool:
 
 
 def _yaml(config: Config) -> str:
-    return yaml.safe_dump(as_written(config), sort_keys=False)
+    return yaml.safe_dump(written_keys(config), sort_keys=False)
 
 
 def write_aside(path: Path, text: str) -> None:

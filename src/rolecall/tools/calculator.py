@@ -35,10 +35,10 @@ BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 @tool
 def calculator(expression: str) -> str:  # a plain function: it runs in a thread
     """Value of an arithmetic expression: + - * / // % ^ ( ), sqrt, abs, min, max, log, sin, pi."""
-    return shown(value_of(expression))
+    return show_number(evaluate(expression))
 
 
-def value_of(expression: str) -> Number:
+def evaluate(expression: str) -> Number:
     """`0.1 + 0.2` is exactly 3/10, `sqrt(16)` is 4, `2^-1` is 1/2.
 
     Raises ToolError for what is no arithmetic and for numbers beyond 20,000 bits.
@@ -69,7 +69,7 @@ def _check_depth(tree: ast.AST) -> None:
             raise RecursionError(f"more than {MAX_DEPTH} operations inside one another")
 
 
-def shown(value: Number) -> str:
+def show_number(value: Number) -> str:
     """4 for 4, 0.75 for 3/4, 0.333333333333 for 1/3."""
     if isinstance(value, Fraction):
         if value.denominator == 1:

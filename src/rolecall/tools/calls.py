@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rolecall.core.interfaces.tool import Format, Tool
-from rolecall.core.tags import code_of
+from rolecall.core.tags import extract_code
 from rolecall.core.types import Message, Turn
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -39,7 +39,7 @@ class Call:
     problem: str = ""
 
 
-def calls_of(turn: Turn, format: Format) -> list[Call]:
+def read_calls(turn: Turn, format: Format) -> list[Call]:
     """Return the calls of a turn in their order; none if its length limit cut it."""
     return [] if turn.finish == "length" else calls_in(turn.visible, format)
 
@@ -47,7 +47,7 @@ def calls_of(turn: Turn, format: Format) -> list[Call]:
 def calls_in(text: str, format: Format) -> list[Call]:
     """Return the calls that a text without its thought makes."""
     if format == "code":
-        code = code_of(text)
+        code = extract_code(text)
         return [] if code is None else [Call("python", {"code": code})]
     if OPEN in text or CLOSE in text:
         return _tagged(text)
@@ -63,7 +63,7 @@ def answers(results: list[tuple[Call, str]], format: Format) -> list[Message]:
     return [Message("user", "\n".join(shown), own=(f"<{name}>", f"</{name}>"))]
 
 
-def described(tools: list[Tool], format: Format, *, without: tuple[str, ...] = ()) -> str:
+def describe_tools(tools: list[Tool], format: Format, *, without: tuple[str, ...] = ()) -> str:
     """Return a system prompt's words about the tools; a native template says them itself.
 
     `without` are tags of the prompt that a signature must not hold: a server may have written it.
@@ -87,7 +87,7 @@ def cut(text: str, most: int) -> str:
     return f"{text[:head]}\n[{len(text) - most} characters left out]\n{text[head - most :]}"
 
 
-def shared(texts: list[str], most: int) -> list[str]:
+def share_length(texts: list[str], most: int) -> list[str]:
     """Long texts cut alike until all have `most` characters together; short ones stay whole."""
     results, remaining = list(texts), most
     by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))

@@ -76,7 +76,7 @@ class Files:
         ) -> str:
             """Read a file, write content to a file, or list the files of a folder."""
             if operation == "list":
-                return listed(root, path)
+                return list_files(root, path)
             if operation == "read":
                 return read(root, path, most=self.max_bytes)
             if not self.writable:
@@ -112,7 +112,7 @@ class Written:
             self._sizes = sizes
 
 
-def listed(root: Path, path: str = "") -> str:
+def list_files(root: Path, path: str = "") -> str:
     """Names with sizes, folders with a slash, one a line."""
     with _opened(root, path, FOLDER) as folder:
         lines = []

@@ -53,7 +53,7 @@ def tool(
         values = {name: getattr(checked, name) for name in type(checked).model_fields}
         if inspect.iscoroutinefunction(function):
             return str(await function(**values))
-        return str(await in_thread(lambda: function(**values)))
+        return str(await run_in_thread(lambda: function(**values)))
 
     schema = model.model_json_schema()
     properties = {
@@ -68,7 +68,7 @@ def tool(
     return Tool(function.__name__, text, parameters, call, ends_itself=ends_itself)
 
 
-async def in_thread(work: Callable[[], Any]) -> Any:
+async def run_in_thread(work: Callable[[], Any]) -> Any:
     """Run blocking work. A thread that never ends is left behind and cannot fill a pool."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()

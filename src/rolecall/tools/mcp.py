@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rolecall.core.errors import InfrastructureError, first
+from rolecall.core.errors import InfrastructureError, first_error
 from rolecall.core.interfaces.environment import World
 from rolecall.core.interfaces.tool import Tool, ToolError
 from rolecall.core.optional import optional
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.per_loop import PerLoop
 from rolecall.tools.calls import cut
-from rolecall.tools.mcp_http import reached
-from rolecall.tools.mcp_stdio import started
+from rolecall.tools.mcp_http import connect
+from rolecall.tools.mcp_stdio import start_server
 
 MOST_CHARS, MOST_PARTS = 1_000_000, 1_000  # of one result
 CONNECTION_CLOSED = -32000  # a JSON-RPC code that the mcp package makes itself
@@ -47,9 +47,9 @@ class Mcp:
         if url is None:
             if not command:
                 raise ValueError("mcp: command is empty; give a program and its arguments")
-            self._target: Callable[[], Any] = lambda: started(command)
+            self._target: Callable[[], Any] = lambda: start_server(command)
         else:
-            self._target = lambda: reached(url)
+            self._target = lambda: connect(url)
         self.only, self.start_s = only, start_s
         self._connections = PerLoop(lambda: _Connection(self._target))
 
@@ -166,7 +166,9 @@ class _Connection:
                 await self._ended.wait()
         except Exception as error:
             if not self._described.done():
-                failure = InfrastructureError(f"the MCP server does not answer: {first(error)}")
+                failure = InfrastructureError(
+                    f"the MCP server does not answer: {first_error(error)}"
+                )
                 self._described.set_exception(failure)
         finally:
             self._ended.set()
@@ -187,12 +189,12 @@ def _joined(parts: Sequence[Any]) -> str:
         if remaining <= 0 or number == MOST_PARTS:
             texts.append(f"[{len(parts) - number} parts left out]")
             break
-        texts.append(cut(_text_of(block), remaining))
+        texts.append(cut(_content_text(block), remaining))
         remaining -= len(texts[-1])
     return "\n".join(texts)
 
 
-def _text_of(part: Any) -> str:
+def _content_text(part: Any) -> str:
     """Text as it is; of pictures and sounds only what they are."""
     text = getattr(part, "text", None)
     return text if isinstance(text, str) else f"[{part.type}]"

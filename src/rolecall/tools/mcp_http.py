@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rolecall.runtime.http import bounded
+from rolecall.runtime.http import limit_body
 from rolecall.runtime.secret_texts import remember_secrets_of_url
 from rolecall.tools.mcp_stdio import MOST_LINE
 
@@ -18,7 +18,7 @@ EVENTS = "text/event-stream"  # goes on for as long as the connection
 
 
 @asynccontextmanager
-async def reached(url: str) -> AsyncIterator[tuple[Any, Any]]:
+async def connect(url: str) -> AsyncIterator[tuple[Any, Any]]:
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 
@@ -40,7 +40,7 @@ async def _bound(response: Any) -> None:
 
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for chunk in bounded(whole, MOST_LINE):
+            async for chunk in limit_body(whole, MOST_LINE):
                 yield chunk
 
         async def aclose(self) -> None:

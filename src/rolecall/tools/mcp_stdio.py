@@ -25,7 +25,7 @@ END_S = 2.0  # that a server has after its input has ended, and again after SIGT
 
 
 @asynccontextmanager
-async def started(command: Sequence[str]) -> AsyncIterator[tuple[Any, Any]]:
+async def start_server(command: Sequence[str]) -> AsyncIterator[tuple[Any, Any]]:
     """Raises OSError if the command cannot be started."""
     import anyio
     from mcp.client.stdio import get_default_environment

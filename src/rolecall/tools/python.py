@@ -88,12 +88,12 @@ class Python:
                 files.clear()
                 files.update((path, ran.files[path]) for path in kept)
                 ran = replace(ran, left_out=(*ran.left_out, *sorted(ran.files.keys() - kept)))
-            return said(ran)
+            return describe_run(ran)
 
         yield [python]
 
 
-def said(ran: Ran) -> str:
+def describe_run(ran: Ran) -> str:
     """Return what a program printed and, in the last line, how it ended, as an agent reads it."""
     parts = [text for text in (ran.stdout.rstrip("\n"), ran.stderr.rstrip("\n")) if text]
     if ran.left_out:

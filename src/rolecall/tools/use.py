@@ -13,12 +13,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rolecall.core.errors import ConfigError, InfrastructureError, first
+from rolecall.core.errors import ConfigError, InfrastructureError, first_error
 from rolecall.core.interfaces.environment import World
 from rolecall.core.interfaces.tool import Format, Tool, ToolError, noting_files
 from rolecall.core.tags import encodable
 from rolecall.core.types import Episode, Turn
-from rolecall.tools.calls import Call, calls_of, cut, shared
+from rolecall.tools.calls import Call, cut, read_calls, share_length
 
 
 class Toolkit(Protocol):
@@ -94,7 +94,7 @@ class OpenTools:
             for name, held in sorted(files.items())
         }
 
-    async def of(self, use: ToolUse) -> list[Tool]:
+    async def offered_tools(self, use: ToolUse) -> list[Tool]:
         """Raises ValueError for two tools of one name."""
         async with self._opening:
             for kit in use.kits:
@@ -125,7 +125,9 @@ async def check_kits(
             try:
                 await _check(kit, world=world)
             except (Exception, SystemExit) as error:
-                raise ConfigError(f"team.{name}.tools.use[{number}]: {first(error)}") from error
+                raise ConfigError(
+                    f"team.{name}.tools.use[{number}]: {first_error(error)}"
+                ) from error
 
 
 async def _check(kit: Toolkit, *, world: Callable[[], World] | None) -> None:
@@ -144,7 +146,7 @@ async def use_tools(
     turn: Turn, tools: list[Tool], use: ToolUse, *, episode: Episode
 ) -> list[tuple[Call, str]]:
     """Make the calls of a turn at once; results in the order of the calls, [] if there are none."""
-    calls = calls_of(turn, use.format)
+    calls = read_calls(turn, use.format)
     if not calls:
         return []
     by_name = {tool.name: tool for tool in tools}
@@ -159,7 +161,7 @@ async def use_tools(
     if len(accepted) < len(calls):
         accepted.append(Call(calls[len(accepted)].name))
         results.append((_too_many(len(calls), use.calls_per_turn), "too_many"))
-    texts = shared([text for text, _ in results], use.chars_per_turn)
+    texts = share_length([text for text, _ in results], use.chars_per_turn)
     if texts != [text for text, _ in results]:
         episode.count("tool_results_cut")
     outcomes = [(text, problem) for text, (_, problem) in zip(texts, results, strict=True)]

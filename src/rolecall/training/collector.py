@@ -13,8 +13,8 @@ from typing import Any
 from rolecall.core.types import Episode, Group, Swap, Task
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout, replay
-from rolecall.rollout.own_answers import answered
-from rolecall.rollout.task_sampler import drawn
+from rolecall.rollout.own_answers import add_own_answers
+from rolecall.rollout.task_sampler import draw
 from rolecall.runtime import call_tree
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path
 from rolecall.training.run import Run
@@ -44,14 +44,14 @@ class Collector:
         if self.run.data:
             earlier = [groups] * (step - 1)
             seed = self.run.config.trainer.seed
-            rows = drawn(self.run.data, groups, seed=seed, taken=earlier)
+            rows = draw(self.run.data, groups, seed=seed, taken=earlier)
             if any(
                 algorithm_group.algorithm.answers_data
                 for algorithm_group in self.run.algorithm_groups
             ):
                 if self.run.config.deterministic:
-                    await self.run.engine.forget()
-                rows = await answered(self.run.context, rows, step=step)
+                    await self.run.engine.reset_prefix_cache()
+                rows = await add_own_answers(self.run.context, rows, step=step)
             return Rollout(groups=rows)
         until = None if deadline_s is None else time.monotonic() + deadline_s
         journal = Journal(journal_path(self.folder, step))
@@ -91,9 +91,11 @@ class Collector:
             journal.drop(finished)
             finished = []
         if config.deterministic:
-            await self.run.engine.forget()  # a resumed round finds no cache of an earlier one
+            await (
+                self.run.engine.reset_prefix_cache()
+            )  # a resumed round finds no cache of an earlier one
         collection = self._begun(step, tasks, journal, finished)
-        await collection.ended(within_s=None if until is None else until - time.monotonic())
+        await collection.wait(within_s=None if until is None else until - time.monotonic())
         last = step == config.trainer.steps
         if collection.open and self._carry and not last:
             self.carried.append(collection)
@@ -122,7 +124,7 @@ class Collector:
             assert isinstance(collection.step, int)
             if collection.step >= step:
                 continue
-            await collection.ended(within_s=0)
+            await collection.wait(within_s=0)
             late = collection.step + self._carry <= step or step == self.run.config.trainer.steps
             whole = self._filtered(await collection.cut() if late else collection.take())
             whole.num_carried = len(whole.groups)
@@ -184,14 +186,16 @@ class Collector:
         context = self.run.context
         places = call_tree.Semaphore(context.concurrency)
         if self.run.config.deterministic:
-            await self.run.engine.forget()  # episodes from a journal have filled no cache
+            await (
+                self.run.engine.reset_prefix_cache()
+            )  # episodes from a journal have filled no cache
 
         async def again(episode: Episode, swap: Swap | None) -> Episode:
             async with places:
                 return await replay(context, episode, swap)
 
         async def one(group: Group) -> None:
-            with call_tree.entered((), barrier=context.barrier):
+            with call_tree.enter_scope((), barrier=context.barrier):
                 for algorithm_group in self.run.algorithm_groups:
                     await algorithm_group.algorithm.prepare(group, again)
 

@@ -12,10 +12,10 @@ from statistics import fmean
 from typing import Any
 
 from rolecall.agents.agent import Agent
-from rolecall.algorithms.best_of import task_of
+from rolecall.algorithms.best_of import task_key
 from rolecall.config.schema import Config
 from rolecall.core.types import Episode
-from rolecall.rollout.evaluation import Around, evaluate
+from rolecall.rollout.evaluation import EvaluationOutputs, evaluate
 from rolecall.rollout.scoring import Score, over_tasks
 from rolecall.training.run import Run
 
@@ -34,7 +34,7 @@ class Scores:
         for episode in episodes:
             if episode.error is not None:
                 continue
-            task = task_of(episode)
+            task = task_key(episode)
             self.by_task[TEAM][task].append(episode.team_score or 0.0)
             for name, value in episode.metrics.items():
                 if name.startswith("score/"):
@@ -79,7 +79,7 @@ def _shape(config: Config) -> dict[str, str]:
     }
 
 
-def teams_of(agents: list[str], runs: list[str]) -> list[Team]:
+def make_teams(agents: list[str], runs: list[str]) -> list[Team]:
     """Each agent of each run with all others of each run; every team once."""
     teams = [
         tuple(row if agent == one else column for agent in agents)
@@ -90,7 +90,7 @@ def teams_of(agents: list[str], runs: list[str]) -> list[Team]:
     return list(dict.fromkeys(teams))
 
 
-def seated(run: Run, name: str) -> Agent:
+def choose_agent(run: Run, name: str) -> Agent:
     """Return the agent of a run that takes the place of an agent.
 
     Where earlier weights of a policy play there, as opponents in training, the policy's own do now.
@@ -110,12 +110,12 @@ async def play_teams(runs: dict[str, Run], *, agents: list[str]) -> dict[Team, d
     """
     first = next(iter(runs.values()))
     scores_of = {}
-    for team in teams_of(agents, list(runs)):
+    for team in make_teams(agents, list(runs)):
         places = dict(zip(agents, team, strict=True))
-        members = {name: seated(runs[places[name]], name) for name in agents}
+        members = {name: choose_agent(runs[places[name]], name) for name in agents}
         scores = Scores()
         context = replace(first.context, agents=members)
-        around = Around(sink=scores)
+        around = EvaluationOutputs(sink=scores)
         await evaluate(context, first.test, first.config.evaluation, around=around)
         scores_of[team] = scores.means()
     return scores_of

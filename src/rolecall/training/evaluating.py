@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.core.types import Task
-from rolecall.rollout.evaluation import Around, evaluate
+from rolecall.rollout.evaluation import EvaluationOutputs, evaluate
 from rolecall.storage.episode_io import EpisodeWriter
 from rolecall.storage.evaluation_journal import EvaluationJournal
-from rolecall.training.prices import prices_of
+from rolecall.training.prices import policy_prices
 from rolecall.training.run import Run
 
 
@@ -29,10 +29,10 @@ async def evaluate_run(
     written down what was found removes it.
     """
     with ExitStack() as stack:
-        around = Around(
-            prices=prices_of(run.config),
+        around = EvaluationOutputs(
+            prices=policy_prices(run.config),
             sink=None if file is None else stack.enter_context(EpisodeWriter(file, step=step)),
             journals=None if journal is None else stack.enter_context(journal),
-            forget=run.engine.forget if run.config.deterministic else None,
+            forget=run.engine.reset_prefix_cache if run.config.deterministic else None,
         )
         return await evaluate(run.context, tasks, run.config.evaluation, split=split, around=around)

@@ -7,14 +7,14 @@ from rolecall.config.served import OpenAIEngineConfig
 from rolecall.runtime.spending import Prices
 
 
-def prices_of(config: Config) -> dict[str, Prices]:
+def policy_prices(config: Config) -> dict[str, Prices]:
     """Return the known prices, by policy."""
     prices = {
         name: Prices(prompt=price.prompt, completion=price.completion)
         for name, price in config.prices.items()
     }
     for name in config.policies:
-        engine = config.engine_of(name)
+        engine = config.get_engine(name)
         if isinstance(engine, OpenAIEngineConfig) and _is_priced(engine):
             prices[name] = Prices(
                 engine.usd_per_million_input,

@@ -86,7 +86,7 @@ class WeightPublisher:
             self._meetings[policy] = MeetingPoint("127.0.0.1", self.direct[policy])
         point = self._meetings[policy]
         sending = self.learners[policy].send(point.at)
-        errors = await point.met([engine.receive(policy, version, point.at, 0), sending])
+        errors = await point.meet([engine.receive(policy, version, point.at, 0), sending])
         if error := next(filter(None, errors), None):
             del self._meetings[policy]
             raise error

@@ -51,17 +51,17 @@ class Run:
         """Return how often the weights of each trained policy were updated."""
         return {name: learner.version for name, learner in self.learners.items()}
 
-    def algorithms_of(self, policy: str) -> dict[str, Algorithm]:
+    def get_algorithms(self, policy: str) -> dict[str, Algorithm]:
         """Return the algorithms of the agents that a policy's updates train."""
         team = self.config.team
         return {name: a for name, a in self.algorithms.items() if team[name].policy == policy}
 
-    def algorithm_of(self, policy: str) -> Algorithm:
+    def get_step_algorithm(self, policy: str) -> Algorithm:
         """Return the algorithm that decides about a policy's optimizer steps.
 
         Agents that share a policy agree on these settings, so it is that of any of them.
         """
-        return next(iter(self.algorithms_of(policy).values()))
+        return next(iter(self.get_algorithms(policy).values()))
 
     @property
     def parts(self) -> dict[str, checkpoint.Saved]:

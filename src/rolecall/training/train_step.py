@@ -17,12 +17,12 @@ import torch
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_families
 from rolecall.core.interfaces.learner import Annotation, Learner, Update
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Batch, Episode, Pair, Turn
-from rolecall.learners.by_agent import objective_of
+from rolecall.learners.by_agent import combine_objectives
 from rolecall.learners.packing import pack, split
-from rolecall.learners.updates import merged
-from rolecall.rollout.episodes import Rollout, staleness_of
+from rolecall.learners.updates import merge_updates
+from rolecall.rollout.episodes import Rollout, turn_staleness
 from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.run import Run
 
@@ -48,13 +48,13 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
                 if turn.policy == policy and turn.trained and turn.tokens is not None
                 if turn.chosen or algorithm.compares_candidates
             ]
-            compared = any(a.needs_reference for a in run.algorithms_of(policy).values())
+            compared = any(a.needs_reference for a in run.get_algorithms(policy).values())
             what: set[Annotation] = {"ref_logprobs"} if compared else set()
             if algorithm.critic == "agent":
                 what.add("values")
-                if run.algorithm_of(policy).needs_prox:  # the same pass gives both
+                if run.get_step_algorithm(policy).needs_prox:  # the same pass gives both
                     what.add("prox_logprobs")
-            read = as_read(turns, algorithm)
+            read = prepare_for_loss(turns, algorithm)
             await annotate(learner, turns, what, read=read, budget=_budget(run, policy))
         for critic in (group.discriminator, group.critic):
             if critic is not None:
@@ -63,7 +63,7 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
         algorithm.credit(seen)
     families = {episode.task.id: episode.task.family for episode in episodes}
     for policy in run.learners:
-        algorithm = run.algorithm_of(policy)
+        algorithm = run.get_step_algorithm(policy)
         turns = trained_turns(episodes, policy, algorithm)
         if algorithm.per_family and turns:
             whiten_families(turns, families)
@@ -78,7 +78,7 @@ def leave_out_stale(run: Run, rollout: Rollout) -> None:
             limit = most.get(turn.policy)
             if turn.advantages is None or limit is None:
                 continue
-            if staleness_of(turn, versions) > limit:
+            if turn_staleness(turn, versions) > limit:
                 turn.advantages = None
                 rollout.num_stale_turns += 1
 
@@ -105,7 +105,7 @@ async def update(
     order = sorted(run.learners)
     sequential = [group for group in run.algorithm_groups if group.algorithm.one_policy_at_a_time]
     if sequential:
-        np.random.default_rng(seed_of(run.config.trainer.seed, "order", step)).shuffle(order)
+        np.random.default_rng(derive_seed(run.config.trainer.seed, "order", step)).shuffle(order)
         await one_by_one(order)
     else:
         places: dict[int, list[str]] = {}
@@ -134,7 +134,7 @@ async def update(
 async def _update_policy(
     run: Run, policy: str, episodes: list[Episode], step: int
 ) -> Update | None:
-    algorithm, learner = run.algorithm_of(policy), run.learners[policy]
+    algorithm, learner = run.get_step_algorithm(policy), run.learners[policy]
     budget = _budget(run, policy)
     turns = trained_turns(episodes, policy, algorithm)
     if not turns:
@@ -145,17 +145,17 @@ async def _update_policy(
         if algorithm.needs_prox and algorithm.critic == "agent":  # `credit` has noted those
             read = {name: turn for name, turn in read.items() if turn.advantages is None}
         await annotate(learner, list(read.values()), {"prox_logprobs"}, budget=budget)
-    algorithms = run.algorithms_of(policy)
+    algorithms = run.get_algorithms(policy)
     per_agent = run.config.metrics.grad_norms_in(step)
-    seed = seed_of(policy, step)
+    seed = derive_seed(policy, step)
     steps = optimizer_steps(run, policy, turns, algorithm, seed=seed, by_agent=per_agent)
     await learner.load_back()
-    done = await learner.update(steps, objective_of({**algorithms}), per_agent=per_agent)
+    done = await learner.update(steps, combine_objectives({**algorithms}), per_agent=per_agent)
     await learner.offload()
     if not done:
         return None
     await annotate(learner, measured, {"new_logprobs"}, budget=budget)
-    merged_update = merged(done)
+    merged_update = merge_updates(done)
     if merged_update.agent_grad_norms:  # agents without advantages are in no batch
         silent = {turn.agent: 0.0 for turn in turns}
         merged_update.agent_grad_norms = silent | merged_update.agent_grad_norms
@@ -179,7 +179,7 @@ def _turns_that_move(run: Run, policy: str, episodes: list[Episode]) -> list[Tur
 
 
 def _budget(run: Run, policy: str) -> int:
-    return run.config.learner_of(policy).tokens_per_batch
+    return run.config.get_learner(policy).tokens_per_batch
 
 
 async def annotate(
@@ -197,7 +197,7 @@ async def annotate(
             setattr(turn, name, values)
 
 
-def as_read(turns: list[Turn], algorithm: Algorithm) -> list[Turn]:
+def prepare_for_loss(turns: list[Turn], algorithm: Algorithm) -> list[Turn]:
     """Return the turns as the algorithm's loss reads them.
 
     A loss of likelihoods reads them at temperature 1, and asks nothing of their sampler.
@@ -221,9 +221,9 @@ def optimizer_steps(
     run: Run, policy: str, turns: list[Turn], algorithm: Algorithm, *, seed: int, by_agent: bool
 ) -> list[list[Batch]]:
     """The micro-batches of each optimizer step, all passes in a row; steps without any left out."""
-    config = run.config.learner_of(policy)
-    random = np.random.default_rng(seed_of(run.config.trainer.seed, seed))
-    turns = as_read(turns, algorithm)
+    config = run.config.get_learner(policy)
+    random = np.random.default_rng(derive_seed(run.config.trainer.seed, seed))
+    turns = prepare_for_loss(turns, algorithm)
     pairs = _pairs(run, turns) if algorithm.keep_together else None
     if pairs == []:
         return []
@@ -234,7 +234,7 @@ def optimizer_steps(
             batches = pack(
                 share,
                 budget=config.tokens_per_batch,
-                skip_zero=all(a.skips_zero for a in run.algorithms_of(policy).values()),
+                skip_zero=all(a.skips_zero for a in run.get_algorithms(policy).values()),
                 share=shares,
                 by_agent=by_agent,
                 pairs=together,

@@ -103,7 +103,7 @@ class Trainer:
         Raises CheckpointError where the run has done steps and no checkpoint can be read.
         """
         asyncio.get_running_loop().set_task_factory(task_factory)
-        with held_loop.watched():
+        with held_loop.watch_loop():
             await self._train()
 
     async def _train(self) -> None:
@@ -134,7 +134,7 @@ class Trainer:
         if saved is not None:
             for state in self.run.restore(saved):
                 self.collector.load_state_dict(state)
-            self.done = self.saved = checkpoint.step_of(saved)
+            self.done = self.saved = checkpoint.checkpoint_step(saved)
             log.info("resumed step=%d", self.done)
         self.moves = self._num_moves()
         self.folder.forget_after(self.done)
@@ -156,7 +156,7 @@ class Trainer:
 
     def _newest_checkpoint(self) -> Path | None:
         """The newest whole checkpoint; damaged ones that are newer are set aside."""
-        newest, passed = checkpoint.newest_whole(self.folder.checkpoints)
+        newest, passed = checkpoint.find_newest(self.folder.checkpoints)
         for name, wrong in passed.items():
             notices.warning(
                 "the checkpoint %s is damaged and not used: %s",
@@ -169,7 +169,9 @@ class Trainer:
         for name in passed.keys() - {checkpoint.LATEST}:
             checkpoint.set_aside(self.folder.checkpoints / name)
         if passed:
-            checkpoint.point(self.folder.checkpoints, checkpoint.LATEST, checkpoint.step_of(newest))
+            checkpoint.point(
+                self.folder.checkpoints, checkpoint.LATEST, checkpoint.checkpoint_step(newest)
+            )
             notices.warning("the run continues from %s, and does the steps after it again", newest)
         return newest
 
@@ -190,7 +192,7 @@ class Trainer:
     async def _step(self, step: int) -> None:
         """Do one whole step, from tasks to new weights."""
         run, started = self.run, time.monotonic()
-        opponents = {name: pool.of(step) for name, pool in run.opponent_pools.items()}
+        opponents = {name: pool.kept_step(step) for name, pool in run.opponent_pools.items()}
         await self._play_against(opponents)
         rollout = await self._rollout(step)
         collected = time.monotonic()
@@ -225,12 +227,12 @@ class Trainer:
         updated = time.monotonic()
         await train_step.publish(run, list(updates))
         self.done, self.moves = step, self._num_moves()
-        run.sampler.finished(step, [*rollout.episodes, *rollout.unused])
+        run.sampler.update(step, [*rollout.episodes, *rollout.unused])
         for pool in run.opponent_pools.values():
-            pool.finished(step)
-        record = metrics.of_rollout(rollout, is_data=bool(run.data)) | learned
+            pool.after_step(step)
+        record = metrics.rollout_metrics(rollout, is_data=bool(run.data)) | learned
         for policy, update in updates.items():
-            record |= metrics.of_update(policy, update)
+            record |= metrics.update_metrics(policy, update)
         record |= {f"policy/{name}/of_step": kept for name, kept in opponents.items()}
         record |= _pace(rollout, *clock, updated, is_data=bool(run.data))
         record["time/run_s"] = self._elapsed()
@@ -378,7 +380,7 @@ class Trainer:
         journal.remove()
         self.display.evaluation(record)
         for tracker in self.trackers:
-            tracked = metrics.of_evaluation(scores, AREAS[split])
+            tracked = metrics.evaluation_metrics(scores, AREAS[split])
             self._track(tracker, partial(tracker.log, self.done, tracked))
         log.info(
             "evaluation=%s split=%s step=%d score=%.4f",
@@ -451,7 +453,7 @@ def _pace(
         "time/credit_share": (credited - collected) / whole,
         "time/update_share": (updated - credited) / whole,
         "time/publish_share": (ended - updated) / whole,
-        **metrics.of_walls([*rollout.episodes, *rollout.unused]),
+        **metrics.wall_metrics([*rollout.episodes, *rollout.unused]),
         "pace/tokens_per_s": sampled / whole,
     }
     if not is_data:  # rows are read, not sampled

@@ -69,7 +69,7 @@ def workflow(
     first and the last.
     """
 
-    def made(function: Play) -> Workflow:
+    def make(function: Play) -> Workflow:
         if not inspect.iscoroutinefunction(function):
             named = getattr(function, "__name__", repr(function))
             raise ValueError(f"workflow {named!r} must be an async function; write `async def`")
@@ -87,7 +87,7 @@ def workflow(
             answers=_returns(tree.body[0]),
         )
 
-    return made if play is None else made(play)
+    return make if play is None else make(play)
 
 
 def _returns(function: ast.AST) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rolecall.agents.parsers import boxed
+from rolecall.agents.parsers import parse_boxed
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"generator": boxed, "refiner": boxed})
+@workflow(parsers={"generator": parse_boxed, "refiner": parse_boxed})
 async def chain(team: Team, task: Task, world: World) -> Turn:
     """The reward `refined` pays verifier and refiner what the last is better than the first."""
     first = await team.generator(task.prompt)

@@ -11,14 +11,14 @@ import asyncio
 from pydantic import PositiveInt
 
 from rolecall.agents.agent import Said
-from rolecall.agents.parsers import fenced, tagged
+from rolecall.agents.parsers import parse_fence, parse_tag
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"coder": fenced, "tester": tagged("tests")})
+@workflow(parsers={"coder": parse_fence, "tester": parse_tag("tests")})
 async def coder_tester(team: Team, task: Task, world: World, max_turns: PositiveInt = 5) -> Turn:
     """Ends when the code passes all tests of a turn; neither sees the other's words.
 

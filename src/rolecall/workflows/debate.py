@@ -10,7 +10,7 @@ import json
 from pydantic import PositiveInt
 
 from rolecall.agents.agent import Quote
-from rolecall.agents.parsers import one_of
+from rolecall.agents.parsers import parse_choice
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
@@ -20,7 +20,7 @@ from rolecall.workflows.base import workflow
 PRO, CON = "for", "against"
 
 
-@workflow(parsers={"judge": one_of("winner", "a", "b", "tie")})
+@workflow(parsers={"judge": parse_choice("winner", "a", "b", "tie")})
 async def debate(
     team: Team, task: Task, world: World, rounds: PositiveInt = 3, judge_tries: PositiveInt = 3
 ) -> str:

@@ -10,7 +10,7 @@ import asyncio
 
 from pydantic import PositiveInt
 
-from rolecall.agents.parsers import boxed
+from rolecall.agents.parsers import parse_boxed
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
@@ -18,7 +18,7 @@ from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best
 
 
-@workflow(parsers={"leader": boxed, "peer": boxed}, candidates=True, forks=True)
+@workflow(parsers={"leader": parse_boxed, "peer": parse_boxed}, candidates=True, forks=True)
 async def leader_and_peers(
     team: Team, task: Task, world: World, candidates: PositiveInt = 8, rounds: PositiveInt = 1
 ) -> Turn:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from rolecall.agents.parsers import boxed
+from rolecall.agents.parsers import parse_boxed
 from rolecall.agents.team import Member, Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
@@ -18,7 +18,7 @@ from rolecall.grading.math.answers import extract
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"debater": boxed})
+@workflow(parsers={"debater": parse_boxed})
 async def majority_vote(
     team: Team,
     task: Task,
@@ -52,10 +52,10 @@ async def majority_vote(
         if earns == "own":
             for turn in latest:
                 turn.pay("own", await world.worth(turn.agent, turn.visible))
-    return await elected(world, latest)
+    return await elect(world, latest)
 
 
-async def elected(world: World, turns: list[Turn]) -> str:
+async def elect(world: World, turns: list[Turn]) -> str:
     """Return the text of the first turn whose answer has the most votes; "" if all abstain."""
     votes: list[tuple[str, list[Turn]]] = []
     for turn in turns:

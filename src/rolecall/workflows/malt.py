@@ -12,12 +12,12 @@ from statistics import fmean
 
 from pydantic import PositiveInt
 
-from rolecall.agents.parsers import boxed
+from rolecall.agents.parsers import parse_boxed
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
-from rolecall.workflows.majority_vote import elected
+from rolecall.workflows.majority_vote import elect
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,11 @@ class Node:
     below: list[Node]
 
 
-@workflow(parsers={"generator": boxed, "refiner": boxed}, candidates=True, plays_candidates=True)
+@workflow(
+    parsers={"generator": parse_boxed, "refiner": parse_boxed},
+    candidates=True,
+    plays_candidates=True,
+)
 async def malt(
     team: Team,
     task: Task,
@@ -46,23 +50,23 @@ async def malt(
     votes: chains of three of which an evaluation takes the answer.
     """
 
-    async def refined(draft: Turn, critique: Turn) -> Node:
+    async def refine(draft: Turn, critique: Turn) -> Node:
         turns = await team.refiner.candidates(candidates)(task.prompt, draft, critique)
         return Node(critique, [Node(turn, []) for turn in turns])
 
-    async def criticised(draft: Turn) -> Node:
+    async def criticise(draft: Turn) -> Node:
         critiques = await team.verifier.candidates(candidates)(task.prompt, draft)
-        return Node(draft, await asyncio.gather(*(refined(draft, one) for one in critiques)))
+        return Node(draft, await asyncio.gather(*(refine(draft, one) for one in critiques)))
 
     drafts = await team.generator.candidates(candidates)(task.prompt)
     if len(drafts) < candidates:  # an evaluation
         draw = team.generator.candidates(1)
         drafts += [turn for _ in range(votes - 1) for turn in await draw(task.prompt)]
-    tree = await asyncio.gather(*map(criticised, drafts))
+    tree = await asyncio.gather(*map(criticise, drafts))
     leaves: list[Turn] = []
     for node in tree:
         await _pay(node, world, theta, leaves)
-    return await elected(world, leaves)
+    return await elect(world, leaves)
 
 
 async def _pay(node: Node, world: World, theta: float | None, leaves: list[Turn]) -> float:

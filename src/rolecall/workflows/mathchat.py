@@ -6,14 +6,14 @@ and what its code printed, not the solver.
 
 from __future__ import annotations
 
-from rolecall.agents.parsers import boxed
+from rolecall.agents.parsers import parse_boxed
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"verifier": boxed})
+@workflow(parsers={"verifier": parse_boxed})
 async def mathchat(team: Team, task: Task, world: World, show_solver: bool = False) -> Turn:
     """The verifier reads what the executor computed.
 

@@ -9,14 +9,14 @@ import asyncio
 
 from pydantic import PositiveInt
 
-from rolecall.agents.parsers import boxed
+from rolecall.agents.parsers import parse_boxed
 from rolecall.agents.team import Member, Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"proposer": boxed, "aggregator": boxed})
+@workflow(parsers={"proposer": parse_boxed, "aggregator": parse_boxed})
 async def mixture(team: Team, task: Task, world: World, layers: PositiveInt = 1) -> Turn:
     """The reward `proposals` pays each proposer for its own answer.
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from pydantic import PositiveInt
 
-from rolecall.agents.parsers import boxed
+from rolecall.agents.parsers import parse_boxed
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"player": boxed})
+@workflow(parsers={"player": parse_boxed})
 async def pioneer_observer(
     team: Team, task: Task, world: World, swap_every: PositiveInt = 5
 ) -> Turn:

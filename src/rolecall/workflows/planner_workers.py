@@ -27,7 +27,7 @@ OPENED = re.compile(r"(?i:<subtask>)|<use_mcp_tool>")
 
 def readable(turn: Turn) -> str | None:
     """None of a message that begins a call and does not end it as a call that can be read."""
-    return turn.visible if len(OPENED.findall(turn.visible)) == len(subtasks_of(turn)) else None
+    return turn.visible if len(OPENED.findall(turn.visible)) == len(parse_subtasks(turn)) else None
 
 
 @workflow(parsers={"planner": readable})
@@ -45,7 +45,7 @@ async def planner_workers(
     plan = await team.planner(task.prompt)
     num_calls = 0
     while num_calls < max_calls:
-        subtasks = subtasks_of(plan)[: min(at_once, max_calls - num_calls)]
+        subtasks = parse_subtasks(plan)[: min(at_once, max_calls - num_calls)]
         if not subtasks and (plan.finish == "length" or readable(plan) is not None):
             break
         reports = await asyncio.gather(
@@ -60,7 +60,7 @@ async def planner_workers(
     return plan
 
 
-def subtasks_of(plan: Turn) -> list[str]:
+def parse_subtasks(plan: Turn) -> list[str]:
     """Return the subtasks of a message, in its order; nothing of a message that was cut."""
     if plan.finish == "length":
         return []

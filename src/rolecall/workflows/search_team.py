@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 
 from rolecall.agents.agent import Said
-from rolecall.agents.parsers import one_of, tagged
+from rolecall.agents.parsers import parse_choice, parse_tag
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
@@ -22,9 +22,9 @@ from rolecall.workflows.base import workflow
 
 @workflow(
     parsers={
-        "verifier": one_of("verify", "yes", "no"),
-        "searcher": tagged("search"),
-        "answerer": tagged("answer"),
+        "verifier": parse_choice("verify", "yes", "no"),
+        "searcher": parse_tag("search"),
+        "answerer": parse_tag("answer"),
     },
 )  # fmt: skip
 async def search_team(

@@ -20,7 +20,7 @@ async def self_play(team: Team, task: Task, world: World, swap_seats: bool = Fal
     players = team.role("player")
     if swap_seats:
         team.random("seats").shuffle(players)
-    world.seated([player.agent.name for player in players])
+    world.seat_agents([player.agent.name for player in players])
     members = {player.agent.name: player for player in players}
     while (name := world.player()) is not None:
         seat = str(world.seat(name))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rolecall.agents.parsers import boxed
+from rolecall.agents.parsers import parse_boxed
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
 
-@workflow(parsers={"solver": boxed})
+@workflow(parsers={"solver": parse_boxed})
 async def single(team: Team, task: Task, world: World) -> Turn:
     """One call."""
     return await team.solver(task.prompt)

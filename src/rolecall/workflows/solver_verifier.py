@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from rolecall.agents.parsers import boxed, one_of
+from rolecall.agents.parsers import parse_boxed, parse_choice
 from rolecall.agents.team import Member, Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
@@ -24,7 +24,7 @@ OnUnparsable = Literal["reject", "approve", "retry"]
 
 
 @workflow(
-    parsers={"solver": boxed, "verifier": one_of("verify", "approve", "reject")},
+    parsers={"solver": parse_boxed, "verifier": parse_choice("verify", "approve", "reject")},
     candidates=True,
     forks=True,
 )

@@ -78,7 +78,7 @@ async def _ask(engine: Answering, task: Task, prompt: Ids, *, number: int) -> Tu
         id=turn.id, policy="policy", prompt=prompt, sampling=SAMPLING, seed=number,
         order=(task.id, 0, path),
     )  # fmt: skip
-    with call_tree.entered(path, barrier=here.barrier):
+    with call_tree.enter_scope(path, barrier=here.barrier):
         [completion] = await engine.generate(request)
     turn.tokens, turn.logprobs, turn.versions = (
         completion.tokens,

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from rolecall.core.interfaces.engine import Request, Sampling
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Ids
 from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.language_model import LanguageModel
@@ -77,7 +77,7 @@ async def _play(
 ) -> int:
     """Play one episode and return how many tokens it sampled."""
     count, turn = 0, 0
-    with call_tree.entered((), barrier=barrier):
+    with call_tree.enter_scope((), barrier=barrier):
         prompt, length = next(talk)
         while True:
             tokens = await _ask(engine, prompt, length, name=(run, number, turn))
@@ -95,7 +95,7 @@ async def _ask(engine: LocalEngine, prompt: Ids, length: int, *, name: tuple[int
         policy=POLICY,
         prompt=prompt,
         sampling=Sampling(max_tokens=length),
-        seed=seed_of(SEED, *name),
+        seed=derive_seed(SEED, *name),
         order=(f"{number:06d}", 0, (turn,)),
     )
     [completion] = await engine.generate(request)

@@ -14,7 +14,7 @@ from typing import Any
 from rolecall_lab.bench.machine import header
 
 
-def file_of(folder: Path, processor: str | None = None) -> Path:
+def results_file(folder: Path, processor: str | None = None) -> Path:
     """`AMD EPYC, family 25, model 17` -> FOLDER/amd-epyc-family-25-model-17.json"""
     name = processor or header()["machine"]["cpu"]
     return folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
@@ -22,7 +22,10 @@ def file_of(folder: Path, processor: str | None = None) -> Path:
 
 def keep(found: dict[str, Any], folder: Path) -> Path:
     """Put new records into the file of this processor."""
-    file, commit = file_of(folder, found["header"]["machine"]["cpu"]), found["header"]["commit"]
+    file, commit = (
+        results_file(folder, found["header"]["machine"]["cpu"]),
+        found["header"]["commit"],
+    )
     old = json.loads(file.read_text())["records"] if file.is_file() else []
     records = {(one["name"], one["peer"]): one for one in old}
     records |= {(one["name"], one["peer"]): one | {"commit": commit} for one in found["records"]}

@@ -47,7 +47,7 @@ def set_up(size: StepSize, folder: Path) -> Measure:
     turnstile = Turnstile()
     counts: list[int] = []  # sampled tokens of each step
 
-    def rewarded(completion_ids: list[list[int]], **_: object) -> list[float]:
+    def reward_lengths(completion_ids: list[list[int]], **_: object) -> list[float]:
         counts.append(sum(map(len, completion_ids)))
         return [reward(ids) for ids in completion_ids]
 
@@ -56,7 +56,7 @@ def set_up(size: StepSize, folder: Path) -> Measure:
     assert len(tokenizer(texts[0])["input_ids"]) == size.prompt, "a word is a token"
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, size.dtype)),
-        reward_funcs=rewarded,
+        reward_funcs=reward_lengths,
         args=_config(size, folder),
         train_dataset=Dataset.from_dict({"prompt": texts}),
         processing_class=tokenizer,

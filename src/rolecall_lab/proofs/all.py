@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from rolecall.runtime.progress import each
+from rolecall.runtime.progress import track
 from rolecall_lab.proofs import (
     Claim,
     bandits,
@@ -59,7 +59,7 @@ def prove(names: Sequence[str] | None = None) -> Iterator[Claim]:
     return (
         claim
         for number, name in enumerate(chosen, 1)
-        for claim in each(
+        for claim in track(
             PROOFS[name](), f"proof {name} ({number} of {len(chosen)})", unit="claims"
         )
     )

@@ -20,7 +20,14 @@ from rolecall.algorithms.rloo import Rloo
 from rolecall.algorithms.whitening import whiten_families
 from rolecall.core.types import Episode, Group
 from rolecall_lab.proofs import Claim
-from rolecall_lab.proofs.tabular import Table, episodes_of, logprobs_of, turns_of, update, value
+from rolecall_lab.proofs.tabular import (
+    Table,
+    agent_turns,
+    make_episodes,
+    table_logprobs,
+    update,
+    value,
+)
 
 PAYS = (0.2, 0.5, 0.8)  # how often each arm pays 1
 BEST = 2
@@ -36,7 +43,7 @@ def groups(table: Table, random: np.random.Generator, *, start: int) -> list[Gro
     """Attempts at one round of tasks."""
     arms = table.sample(np.zeros(NUM_SAMPLES, dtype=np.int32), random)
     paid = (random.random(NUM_SAMPLES) < np.array(PAYS)[arms]).astype(np.float64)
-    episodes = episodes_of(
+    episodes = make_episodes(
         {"solver": table}, arms[:, None], {"team": paid}, attempts=ATTEMPTS, start=start
     )
     return [episodes[n : n + ATTEMPTS] for n in range(0, NUM_SAMPLES, ATTEMPTS)]
@@ -59,9 +66,9 @@ def bandit(algorithm: Algorithm, *, seed: int, lr: float = LEARNING_RATE) -> flo
     table, reference = (Table([[1 / 3] * 3]) for _ in range(2))
     for _ in range(NUM_STEPS):
         episodes = kept_episodes(algorithm, table, random)
-        turns = turns_of(episodes, "solver")
+        turns = agent_turns(episodes, "solver")
         if algorithm.needs_reference:
-            for turn, logprobs in zip(turns, logprobs_of(reference, turns), strict=True):
+            for turn, logprobs in zip(turns, table_logprobs(reference, turns), strict=True):
                 turn.ref_logprobs = logprobs
         if algorithm.critic == "agent":
             value(turns, float(table.values.detach()[0]))

@@ -85,7 +85,7 @@ def per_node(*, seed: int) -> Signal:
     return signal(AtGrpo(), turns, episodes)
 
 
-def mixed(*, seed: int) -> Signal:
+def mixed_states(*, seed: int) -> Signal:
     """GRPO: a group is the attempts at a task, each of which met a state of its own."""
     random = np.random.default_rng(seed)
     turns: list[list[Turn]] = []
@@ -104,7 +104,7 @@ def mixed(*, seed: int) -> Signal:
 def claims() -> Iterator[Claim]:
     """Yield claims whose tolerances are three standard errors of 2000 groups."""
     what = "10 x + [a = 1]: mean / std / ratio / right sign of the gradient, "
-    pooled = mixed(seed=0)
+    pooled = mixed_states(seed=0)
     yield Claim(
         what + "states mixed in a group.",
         "0.004 / 0.164 / 0.03 / 51 %, +- 0.011 / 0.01 / 0.07 / 3.4 %",

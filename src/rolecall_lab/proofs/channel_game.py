@@ -16,9 +16,9 @@ from rolecall_lab.proofs.tabular import (
     Doubles,
     Ints,
     Table,
-    episodes_of,
-    logprobs_of,
-    turns_of,
+    agent_turns,
+    make_episodes,
+    table_logprobs,
     update,
     value,
 )
@@ -47,15 +47,15 @@ def channel_game(*, shared: bool, seed: int) -> tuple[float, float]:
         actions = np.stack([first, team["observer"].sample(first, random)], axis=1)
         seen = np.stack([nothing, first], axis=1)
         earned = paid(actions, shared=shared)
-        episodes = episodes_of(team, actions, earned, states=seen, in_turn=True)
+        episodes = make_episodes(team, actions, earned, states=seen, in_turn=True)
         for agent, table in team.items():
-            turns = turns_of(episodes, agent)
+            turns = agent_turns(episodes, agent)
             value(turns, table.values.detach().numpy()[[turn.ids[0][-1] for turn in turns]])
-            for turn, logprobs in zip(turns, logprobs_of(references[agent], turns), strict=True):
+            for turn, logprobs in zip(turns, table_logprobs(references[agent], turns), strict=True):
                 turn.ref_logprobs = logprobs
         algorithm.credit(episodes)
         for agent, table in team.items():
-            update(table, turns_of(episodes, agent), algorithm, lr=LEARNING_RATE)
+            update(table, agent_turns(episodes, agent), algorithm, lr=LEARNING_RATE)
         algorithm.after_step(step)
     p_one = float(team["pioneer"].probabilities()[0, 1])
     return p_one, p_one * float(team["observer"].probabilities()[1, 1])

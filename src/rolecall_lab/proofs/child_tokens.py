@@ -15,7 +15,7 @@ from rolecall.algorithms.matpo import Matpo
 from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.core.types import Episode, Task, Turn
 from rolecall_lab.proofs import Claim
-from rolecall_lab.proofs.tabular import Doubles, packed
+from rolecall_lab.proofs.tabular import Doubles, pack_turns
 
 WORKERS = (3, 4)  # sampled tokens of the winner's two workers
 PLANNER = 5  # sampled tokens of a planner's turn
@@ -55,7 +55,7 @@ def slopes(episodes: list[Episode]) -> dict[str, Doubles]:
     algorithm = Matpo()
     algorithm.credit(episodes)
     gradients: dict[str, Doubles] = {}
-    for batch in packed([turn for episode in episodes for turn in episode.turns], algorithm):
+    for batch in pack_turns([turn for episode in episodes for turn in episode.turns], algorithm):
         assert batch.old_logprobs is not None
         logprobs = torch.from_numpy(batch.old_logprobs).requires_grad_()
         algorithm.loss(batch, Outputs(logprobs)).total.backward()

@@ -13,7 +13,7 @@ import numpy as np
 from rolecall.algorithms.leader_only import LeaderOnly
 from rolecall.core.types import Episode, Task, Turn
 from rolecall_lab.proofs import Claim
-from rolecall_lab.proofs.tabular import Doubles, Table, turns_of, update
+from rolecall_lab.proofs.tabular import Doubles, Table, agent_turns, update
 
 RIGHT = (0.9, 0.6, 0.5)
 NUM_STEPS, NUM_GROUPS, SIZE, LEARNING_RATE = 100, 32, 8, 1.5
@@ -73,7 +73,7 @@ def _candidate(
     )
 
 
-def learned(*, seed: int) -> tuple[float, float, bool]:
+def learn(*, seed: int) -> tuple[float, float, bool]:
     """P(the best peer), how often the leader is right, and whether a peer is as it was."""
     random = np.random.default_rng(seed)
     leader, peers = Table([[1 / 3] * 3]), [Table([[1 - p, p]]) for p in RIGHT]
@@ -83,7 +83,7 @@ def learned(*, seed: int) -> tuple[float, float, bool]:
         episodes = step(leader, peers, random)
         algorithm.credit(episodes)
         for agent, table in [("leader", leader), *((f"peer {i}", p) for i, p in enumerate(peers))]:
-            credited = [t for t in turns_of(episodes, agent) if t.advantages is not None]
+            credited = [t for t in agent_turns(episodes, agent) if t.advantages is not None]
             if credited:
                 update(table, credited, algorithm, lr=LEARNING_RATE)
     still = all(np.array_equal(p.probabilities(), b) for p, b in zip(peers, before, strict=True))
@@ -93,7 +93,7 @@ def learned(*, seed: int) -> tuple[float, float, bool]:
 
 def claims() -> Iterator[Claim]:
     """Yield how often the leader is right, and whether its peers stay as they were."""
-    results = [learned(seed=seed) for seed in range(NUM_SEEDS)]
+    results = [learn(seed=seed) for seed in range(NUM_SEEDS)]
     yield Claim(
         f"A leader copies one of three peers that are right with {RIGHT}, {NUM_STEPS} steps of "
         f"{NUM_GROUPS} groups of {SIZE}: P(the best peer), and how often it is right.",

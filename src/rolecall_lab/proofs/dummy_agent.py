@@ -15,11 +15,11 @@ from rolecall.algorithms.base import Replay
 from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.mixing import Vdn
 from rolecall.algorithms.rloo import Rloo
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Swap
 from rolecall.critics import mixers
 from rolecall_lab.proofs import Claim
-from rolecall_lab.proofs.tabular import Table, episodes_of, first_advantages, turns_of
+from rolecall_lab.proofs.tabular import Table, agent_turns, first_advantages, make_episodes
 
 NUM_EPISODES, ATTEMPTS = 4096, 256
 NOISE = 0.1
@@ -27,23 +27,23 @@ FIT_STEPS, FIT_RATE = 200, 0.4
 DUMMY = "second"
 
 
-def played(*, seed: int) -> list[Episode]:
+def play(*, seed: int) -> list[Episode]:
     """Fair coins of both agents; 16 tasks of 256 attempts."""
     random = np.random.default_rng(seed)
     coins = random.integers(2, size=(NUM_EPISODES, 2), dtype=np.int32)
     team = {agent: Table([[0.5, 0.5]]) for agent in ("first", DUMMY)}
-    rewards = {"team": coins[:, 0] + noise_of(np.arange(NUM_EPISODES))}
-    return episodes_of(team, coins, rewards, attempts=ATTEMPTS)
+    rewards = {"team": coins[:, 0] + draw_noise(np.arange(NUM_EPISODES))}
+    return make_episodes(team, coins, rewards, attempts=ATTEMPTS)
 
 
-def noise_of(seeds: np.ndarray) -> np.ndarray:
+def draw_noise(seeds: np.ndarray) -> np.ndarray:
     """Return the world's noise, a function of the episode's seed."""
     return _noise()[seeds]
 
 
 @cache
 def _noise() -> np.ndarray:
-    return np.random.default_rng(seed_of("noise")).normal(scale=NOISE, size=2 * NUM_EPISODES)
+    return np.random.default_rng(derive_seed("noise")).normal(scale=NOISE, size=2 * NUM_EPISODES)
 
 
 def replay_with(*, fresh: bool) -> Replay:
@@ -54,26 +54,26 @@ def replay_with(*, fresh: bool) -> Replay:
         coins = [int(turn.ids[1][0]) for turn in episode.turns]
         coins[swap.path[0]] = 1 - coins[swap.path[0]]
         seed = episode.seed + NUM_EPISODES * fresh
-        return replace(episode, rewards={"team": coins[0] + float(noise_of(np.array(seed)))})
+        return replace(episode, rewards={"team": coins[0] + float(draw_noise(np.array(seed)))})
 
     return replay
 
 
 def dummy_moment(episodes: list[Episode]) -> float:
     """E[A_2^2]."""
-    return float((first_advantages(turns_of(episodes, DUMMY)) ** 2).mean())
+    return float((first_advantages(agent_turns(episodes, DUMMY)) ** 2).mean())
 
 
 def shared_return() -> float:
     """Both agents get what the team earned above the task's other attempts."""
-    episodes = played(seed=0)
+    episodes = play(seed=0)
     Rloo().credit(episodes)
     return dummy_moment(episodes)
 
 
 def counterfactual(*, fresh: bool) -> float:
     """Agent 2's coin is turned over in each episode."""
-    episodes = played(seed=0)
+    episodes = play(seed=0)
     algorithm = Counterfactual(fraction=1.0, scale=False)
     by_task = [episodes[n : n + ATTEMPTS] for n in range(0, NUM_EPISODES, ATTEMPTS)]
     for group in by_task:
@@ -82,9 +82,9 @@ def counterfactual(*, fresh: bool) -> float:
     return dummy_moment(episodes)
 
 
-def fitted_vdn() -> float:
+def fit_vdn() -> float:
     """Tabular utilities q and v, fitted to the targets by least squares; A before it is scaled."""
-    episodes, mixer = played(seed=0), mixers.Vdn()
+    episodes, mixer = play(seed=0), mixers.Vdn()
     y = torch.tensor([Vdn().targets(episode) for episode in episodes])[:, 0]
     coins = torch.tensor([[int(turn.ids[1][0]) for turn in e.turns] for e in episodes])
     nothing, active = torch.zeros(len(y), 1), torch.ones_like(coins, dtype=torch.bool)
@@ -112,7 +112,7 @@ def claims() -> Iterator[Claim]:
         )
     same = counterfactual(fresh=False)
     yield _claim("a replay with the same noise", "0", same, same == 0.0)
-    vdn = fitted_vdn()
+    vdn = fit_vdn()
     yield _claim(
         "VDN's fitted utilities, before the credit is scaled",
         "< 5e-5 (least squares leaves (.1 / 32)^2 / 4 = 2.4e-6 on average)",

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from rolecall.algorithms.ma_airl import MaAirl
-from rolecall.critics.discriminator import discrimination_loss, reward_of
+from rolecall.critics.discriminator import discrimination_loss, discriminator_reward
 from rolecall_lab.proofs import Claim
-from rolecall_lab.proofs.tabular import Doubles, Table, episodes_of, turns_of, update
+from rolecall_lab.proofs.tabular import Doubles, Table, agent_turns, make_episodes, update
 
 EXPERT = (0.7, 0.2, 0.1)
 NUM_STEPS, NUM_SAMPLES, NUM_SEEDS = 2000, 256, 1
@@ -45,12 +45,12 @@ def imitate(*, seed: int) -> Learned:
     for _ in range(NUM_STEPS):
         arms = table.sample(nowhere, random)
         shown = random.choice(3, NUM_SAMPLES, p=EXPERT)
-        episodes = episodes_of({"solver": table}, arms[:, None], {})
-        turns = turns_of(episodes, "solver")
+        episodes = make_episodes({"solver": table}, arms[:, None], {})
+        turns = agent_turns(episodes, "solver")
         logprobs = torch.from_numpy(
             table.logprobs(np.zeros(3, np.int32), np.arange(3, dtype=np.int32))
         )
-        paid = reward_of(scores.detach(), logprobs, kind="logit").tolist()
+        paid = discriminator_reward(scores.detach(), logprobs, kind="logit").tolist()
         for turn, arm in zip(turns, arms.tolist(), strict=True):
             turn.inner_reward = paid[arm]
         algorithm.credit(episodes)

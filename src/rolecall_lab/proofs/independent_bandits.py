@@ -12,7 +12,7 @@ import numpy as np
 
 from rolecall.algorithms.ppo import Ppo
 from rolecall_lab.proofs import Claim
-from rolecall_lab.proofs.tabular import Table, episodes_of, turns_of, update, value
+from rolecall_lab.proofs.tabular import Table, agent_turns, make_episodes, update, value
 
 NUM_STEPS, NUM_SAMPLES, LEARNING_RATE = 200, 128, 0.5
 AGENTS = ("first", "second")
@@ -27,12 +27,12 @@ def independent_bandits(algorithm: Ppo, *, seed: int) -> dict[str, float]:
     for _ in range(NUM_STEPS):
         arms = {agent: table.sample(states, random) for agent, table in team.items()}
         paid = {agent: drawn.astype(np.float64) for agent, drawn in arms.items()}
-        episodes = episodes_of(team, np.stack(list(arms.values()), axis=1), paid)
+        episodes = make_episodes(team, np.stack(list(arms.values()), axis=1), paid)
         for agent, table in team.items():
-            value(turns_of(episodes, agent), float(table.values.detach()[0]))
+            value(agent_turns(episodes, agent), float(table.values.detach()[0]))
         algorithm.credit(episodes)
         for agent, table in team.items():
-            update(table, turns_of(episodes, agent), algorithm, lr=LEARNING_RATE)
+            update(table, agent_turns(episodes, agent), algorithm, lr=LEARNING_RATE)
     return {agent: float(table.probabilities()[0, 1]) for agent, table in team.items()}
 
 

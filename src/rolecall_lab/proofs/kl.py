@@ -11,26 +11,26 @@ from torch import Tensor
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.losses import Estimator
 from rolecall_lab.proofs import Claim
-from rolecall_lab.proofs.tabular import Table, episodes_of, gradient, logprobs_of, turns_of
+from rolecall_lab.proofs.tabular import Table, agent_turns, gradient, make_episodes, table_logprobs
 
 POLICY, REFERENCE = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
 TOLERANCE = 1e-6
 
 
-def of_estimator(form: Estimator) -> Tensor:
+def estimator_gradient(form: Estimator) -> Tensor:
     """The gradient on the logits [3] of the KL as a loss, over every action as often as likely."""
     policy, reference = Table([POLICY]), Table([REFERENCE])
     actions = np.repeat([[0], [1], [2]], [5, 3, 2], axis=0).astype(np.int32)
-    episodes = episodes_of({"solver": policy}, actions, {"team": np.ones(len(actions))})
+    episodes = make_episodes({"solver": policy}, actions, {"team": np.ones(len(actions))})
     algorithm = Grpo(kl=1.0, kl_form=form)
     algorithm.credit(episodes)
-    turns = turns_of(episodes, "solver")
-    for turn, logprobs in zip(turns, logprobs_of(reference, turns), strict=True):
+    turns = agent_turns(episodes, "solver")
+    for turn, logprobs in zip(turns, table_logprobs(reference, turns), strict=True):
         turn.ref_logprobs = logprobs
     return gradient(policy, turns, algorithm)[0]
 
 
-def of_divergence() -> Tensor:
+def divergence_gradient() -> Tensor:
     """Return the gradient of the KL itself, by autograd: [3]."""
     policy, reference = Table([POLICY]).logits, Table([REFERENCE]).logits.detach()
     logprobs = policy.log_softmax(-1)
@@ -40,8 +40,8 @@ def of_divergence() -> Tensor:
 
 def claims() -> Iterator[Claim]:
     """k2 has the gradient of the KL, k1 none, k3 another one."""
-    exact = of_divergence()
-    k1, k2, k3 = (of_estimator(form) for form in ("k1", "k2", "k3"))
+    exact = divergence_gradient()
+    k1, k2, k3 = (estimator_gradient(form) for form in ("k1", "k2", "k3"))
     yield Claim(
         "On-policy, the gradient of k2 as a loss is that of the KL to the reference.",
         _show(exact),

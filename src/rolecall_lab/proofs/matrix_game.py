@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rolecall.core.types import Episode
-from rolecall_lab.proofs.tabular import Doubles, Table, episodes_of
+from rolecall_lab.proofs.tabular import Doubles, Table, make_episodes
 
 PAYOFF = np.array([[0.0, 2.0], [2.0, -1.0]])
 P = (0.7, 0.3)
@@ -35,7 +35,7 @@ def every_episode(*, own_states: bool = False) -> list[Episode]:
     """
     actions = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], [49, 21, 21, 9], axis=0).astype(np.int32)
     states = np.arange(100, dtype=np.int32) if own_states else None
-    return episodes_of(
+    return make_episodes(
         team(100 if own_states else 1), actions, {"team": payoffs(actions)}, states=states
     )
 

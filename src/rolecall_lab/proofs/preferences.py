@@ -12,12 +12,12 @@ from rolecall.core.types import Turn
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import (
     Table,
+    agent_turns,
     backward,
-    episodes_of,
     gradient,
-    logprobs_of,
-    packed,
-    turns_of,
+    make_episodes,
+    pack_turns,
+    table_logprobs,
     update,
 )
 
@@ -28,9 +28,9 @@ BEST = 2
 def siblings(table: Table, algorithm: Dpo) -> list[Turn]:
     """Every answer once; the best earned 1, the others 0, so that there are two pairs."""
     actions = np.arange(3, dtype=np.int32)[:, None]
-    episodes = episodes_of({"solver": table}, actions, {"team": np.array([0.0, 0.0, 1.0])})
-    turns = turns_of(episodes, "solver")
-    for turn, logprobs in zip(turns, logprobs_of(table, turns), strict=True):
+    episodes = make_episodes({"solver": table}, actions, {"team": np.array([0.0, 0.0, 1.0])})
+    turns = agent_turns(episodes, "solver")
+    for turn, logprobs in zip(turns, table_logprobs(table, turns), strict=True):
         turn.ref_logprobs = logprobs
     algorithm.credit(episodes)
     return turns
@@ -41,7 +41,7 @@ def claims() -> Iterator[Claim]:
     algorithm = Dpo(pair_up="all", epochs=NUM_STEPS)
     table = Table([[1 / 3] * 3])
     turns = siblings(table, algorithm)
-    batches = packed(turns, algorithm)
+    batches = pack_turns(turns, algorithm)
     loss = backward(table, batches, algorithm)
     yield Claim(
         "DPO at the reference: the loss is ln 2.",

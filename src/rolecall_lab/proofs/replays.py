@@ -16,7 +16,7 @@ from rolecall.algorithms.mappo import Mappo
 from rolecall.core.types import Episode, Swap
 from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.matrix_game import AGENTS, FIRST, PAYOFF, every_episode, team
-from rolecall_lab.proofs.tabular import gradient, turns_of, value
+from rolecall_lab.proofs.tabular import agent_turns, gradient, value
 
 DEFAULT_ACTION = 0
 DRAWS = [0] * 7 + [1] * 3  # ten replays that say each action as often as it is likely
@@ -34,7 +34,7 @@ async def replay(episode: Episode, swap: Swap | None) -> Episode:
     return replace(episode, rewards={"team": float(PAYOFF[actions[0], actions[1]])})
 
 
-def credited(algorithm: Counterfactual, *, own_states: bool = False) -> list[Episode]:
+def credit(algorithm: Counterfactual, *, own_states: bool = False) -> list[Episode]:
     """Every episode of the game with this algorithm's advantages."""
     episodes = every_episode(own_states=own_states)
     asyncio.run(algorithm.prepare(episodes, replay))
@@ -44,7 +44,7 @@ def credited(algorithm: Counterfactual, *, own_states: bool = False) -> list[Epi
 
 def advantages(algorithm: Counterfactual, joint: tuple[int, int]) -> list[float]:
     """Return both agents' advantages where this joint action was played."""
-    for episode in credited(algorithm):
+    for episode in credit(algorithm):
         if tuple(int(turn.ids[1][0]) for turn in episode.turns) == joint:
             return [float(turn.advantages[0]) for turn in episode.turns]  # type: ignore[index]
     raise AssertionError(f"{joint} is never played")
@@ -52,16 +52,16 @@ def advantages(algorithm: Counterfactual, joint: tuple[int, int]) -> list[float]
 
 def moments(episodes: list[Episode], algorithm: Algorithm) -> tuple[float, float]:
     """Mean and variance over episodes of the ascent direction on agent 1's logit of action 1."""
-    turns = turns_of(episodes, FIRST)
+    turns = agent_turns(episodes, FIRST)
     slopes = -gradient(team(len(turns))[FIRST], turns, algorithm)[:, 1].numpy() * len(turns)
     return float(slopes.mean()), float(slopes.var())
 
 
-def with_constant(baseline: float) -> tuple[float, float]:
+def constant_moments(baseline: float) -> tuple[float, float]:
     """Return the moments where a critic expects the same of every episode."""
     episodes, algorithm = every_episode(own_states=True), Mappo(whiten=False, epochs=1)
     for agent in AGENTS:
-        value(turns_of(episodes, agent), baseline)
+        value(agent_turns(episodes, agent), baseline)
     algorithm.credit(episodes)
     return moments(episodes, algorithm)
 
@@ -83,10 +83,10 @@ def claims() -> Iterator[Claim]:
             all(abs(a - expected) < 1e-6 for a in obtained),
         )
     gradients = {
-        "none": (with_constant(0.0), 0.520),
-        "constant .75": (with_constant(0.75), 0.339),
-        "marginal": (moments(credited(MARGINAL, own_states=True), MARGINAL), 0.416),
-        "swap": (moments(credited(SWAP, own_states=True), SWAP), 0.797),
+        "none": (constant_moments(0.0), 0.520),
+        "constant .75": (constant_moments(0.75), 0.339),
+        "marginal": (moments(credit(MARGINAL, own_states=True), MARGINAL), 0.416),
+        "swap": (moments(credit(SWAP, own_states=True), SWAP), 0.797),
     }
     for baseline, ((mean, variance), expected) in gradients.items():
         yield Claim(

@@ -9,7 +9,7 @@ import torch
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.grpo import Grpo
 from rolecall_lab.proofs import Claim
-from rolecall_lab.proofs.tabular import Doubles, Table, episodes_of, first_advantages, turns_of
+from rolecall_lab.proofs.tabular import Doubles, Table, agent_turns, first_advantages, make_episodes
 
 NUM_EPISODES = 2000
 TOLERANCE = 0.01
@@ -26,10 +26,10 @@ def second_moments(algorithm: Grpo) -> tuple[float, float]:
     rewards = {"solver": quantiles(0.2, 0.1), "verifier": quantiles(0.9, 0.3)}
     team = {agent: Table([[1.0]]) for agent in rewards}
     actions = torch.zeros(NUM_EPISODES, 2, dtype=torch.int32).numpy()
-    episodes = episodes_of(team, actions, rewards)
+    episodes = make_episodes(team, actions, rewards)
     algorithm.credit(episodes)
     solver, verifier = (
-        float((first_advantages(turns_of(episodes, agent)) ** 2).mean()) for agent in team
+        float((first_advantages(agent_turns(episodes, agent)) ** 2).mean()) for agent in team
     )
     return solver, verifier
 

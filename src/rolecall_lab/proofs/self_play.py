@@ -39,7 +39,7 @@ VIEWS = _views()
 ROW = {view: row for row, view in enumerate(VIEWS)}
 
 
-def strategy_of(table: Table) -> Strategy:
+def as_strategy(table: Table) -> Strategy:
     """Return the table row by row, as probabilities of the legal actions."""
     rows = table.probabilities().tolist()
     return {
@@ -48,7 +48,7 @@ def strategy_of(table: Table) -> Strategy:
     }
 
 
-def learned(algorithm: Algorithm, *, seed: int) -> Table:
+def learn(algorithm: Algorithm, *, seed: int) -> Table:
     """Train a table from uniform play, with every deal equally often in a step."""
     random = np.random.default_rng(seed)
     table = Table([[0.5, 0.5]] * len(VIEWS))
@@ -91,7 +91,7 @@ def _game(name: str, deal: Kuhn, logprobs: np.ndarray, random: np.random.Generat
 
 def claims() -> Iterator[Claim]:
     """Yield claims that leave room to the 0.11 to 0.13, and 0.20 to 0.25, that were measured."""
-    strategies = [strategy_of(learned(ReinforceBaseline(), seed=seed)) for seed in range(NUM_SEEDS)]
+    strategies = [as_strategy(learn(ReinforceBaseline(), seed=seed)) for seed in range(NUM_SEEDS)]
     uniform = exploitability(DEALS, [{}, {}])
     exploitabilities = [exploitability(DEALS, [strategy, strategy]) for strategy in strategies]
     yield Claim(

@@ -26,12 +26,12 @@ from rolecall_lab.proofs.matrix_game import (
 from rolecall_lab.proofs.tabular import (
     Doubles,
     Table,
+    agent_turns,
     descend,
-    episodes_of,
-    logprobs_of,
-    packed,
-    prepared,
-    turns_of,
+    make_episodes,
+    pack_turns,
+    prepare_batches,
+    table_logprobs,
     update,
     value,
 )
@@ -53,7 +53,7 @@ def best_responses(algorithm: Mappo, order: Sequence[str]) -> tuple[list[Doubles
     algorithm.credit(episodes)
     seen = []
     for agent in order:
-        turns = turns_of(episodes, agent)
+        turns = agent_turns(episodes, agent)
         for turn in turns:
             turn.prox_logprobs = turn.logprobs
         seen.append(action_values(turns, algorithm))
@@ -67,7 +67,7 @@ def action_values(turns: list[Turn], algorithm: Mappo) -> Doubles:
 
     It is a mean over the turns that said the action.
     """
-    (batch,) = packed(turns, algorithm)
+    (batch,) = pack_turns(turns, algorithm)
     assert batch.prox_logprobs is not None
     logprobs = torch.from_numpy(batch.prox_logprobs).requires_grad_()
     algorithm.loss(batch, Outputs(logprobs)).total.backward()
@@ -78,43 +78,43 @@ def action_values(turns: list[Turn], algorithm: Mappo) -> Doubles:
 
 def tell(algorithm: Mappo, table: Table, episodes: list[Episode], *, agent: str) -> None:
     """Tell the algorithm what an agent's update made of its turns; MAPPO does not care."""
-    turns = turns_of(episodes, agent)
-    for turn, logprobs in zip(turns, logprobs_of(table, turns), strict=True):
+    turns = agent_turns(episodes, agent)
+    for turn, logprobs in zip(turns, table_logprobs(table, turns), strict=True):
         turn.new_logprobs = logprobs
     algorithm.after_update(agent, episodes)
 
 
-def sampled(*, seed: int) -> list[Episode]:
+def sample(*, seed: int) -> list[Episode]:
     """Episodes of the game, with the mean reward as what the critic expected."""
     agents, random = team(), np.random.default_rng(seed)
     states = np.zeros(NUM_EPISODES, dtype=np.int32)
     actions = np.stack([table.sample(states, random) for table in agents.values()], axis=1)
     rewards = payoffs(actions)
-    episodes = episodes_of(agents, actions, {"team": rewards})
+    episodes = make_episodes(agents, actions, {"team": rewards})
     value([turn for episode in episodes for turn in episode.turns], rewards.mean())
     return episodes
 
 
-def at_clip(happo: type[Happo], clip: float) -> Happo:
+def with_clip(happo: type[Happo], clip: float) -> Happo:
     """HAPPO as in the game; a ratio is never 0, so that clip_low .999999 is as good as 1."""
     return happo(
         clip_low=min(clip, 0.999999), clip_high=clip, epochs=NUM_STEPS, whiten=False, clamp=False
     )
 
 
-def both_ways(happo: type[Happo], *, seed: int) -> Doubles:
+def compare_orders(happo: type[Happo], *, seed: int) -> Doubles:
     """J after both agents' updates, at once and one after the other, at each clip: [clips, 2].
 
     Samples, and what credit they get, are the same at all clips.
     """
-    episodes, start = sampled(seed=seed), at_clip(happo, 0.2)
+    episodes, start = sample(seed=seed), with_clip(happo, 0.2)
     start.credit(episodes)
     first, second = AGENTS if seed % 2 == 0 else AGENTS[::-1]
-    turns = {agent: turns_of(episodes, agent) for agent in AGENTS}
-    batches = {agent: prepared(team()[agent], turns[agent], start) for agent in AGENTS}
+    turns = {agent: agent_turns(episodes, agent) for agent in AGENTS}
+    batches = {agent: prepare_batches(team()[agent], turns[agent], start) for agent in AGENTS}
     results = np.zeros((len(KNOWN), 2))
     for row, clip in enumerate(KNOWN):
-        algorithm, agents = at_clip(happo, clip), team()
+        algorithm, agents = with_clip(happo, clip), team()
         for agent in AGENTS:
             descend(agents[agent], batches[agent], algorithm, lr=LEARNING_RATE)
         results[row, 0] = expected_payoff(agents)
@@ -149,7 +149,7 @@ def exact_claims(happo: type[Happo]) -> Iterator[Claim]:
 
 def sampled_claims(happo: type[Happo], *, num_seeds: int = NUM_SEEDS) -> Iterator[Claim]:
     """Yield claims on 200 SGD steps each, at three clips."""
-    results = np.stack([both_ways(happo, seed=seed) for seed in range(num_seeds)], axis=-1)
+    results = np.stack([compare_orders(happo, seed=seed) for seed in range(num_seeds)], axis=-1)
     for (clip, expected), (at_once, in_turn) in zip(KNOWN.items(), results, strict=True):
         if clip == 0.2:
             what, ok = f"at most {SAME} apart", bool(np.abs(in_turn - at_once).max() <= SAME)

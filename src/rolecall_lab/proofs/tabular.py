@@ -59,7 +59,7 @@ class Table(nn.Module):
         )
 
 
-def episodes_of(
+def make_episodes(
     team: dict[str, Table],
     actions: Ints,
     rewards: dict[str, Doubles],
@@ -106,7 +106,7 @@ def episodes_of(
     return episodes
 
 
-def turns_of(episodes: list[Episode], agent: str) -> list[Turn]:
+def agent_turns(episodes: list[Episode], agent: str) -> list[Turn]:
     """Return all turns of an agent."""
     return [turn for episode in episodes for turn in episode.turns if turn.agent == agent]
 
@@ -122,7 +122,7 @@ def value(turns: list[Turn], values: ArrayLike) -> None:
         turn.values = np.full(1, expected, dtype=np.float32)
 
 
-def logprobs_of(table: Table, turns: list[Turn]) -> list[NDArray[np.float32]]:
+def table_logprobs(table: Table, turns: list[Turn]) -> list[NDArray[np.float32]]:
     """Return the log-prob of each turn's only token under the table as it is: [1] each."""
     states = np.array([turn.ids[0][-1] for turn in turns], dtype=np.int32)
     actions = np.array([turn.ids[1][0] for turn in turns], dtype=np.int32)
@@ -130,7 +130,7 @@ def logprobs_of(table: Table, turns: list[Turn]) -> list[NDArray[np.float32]]:
     return [logprobs[n : n + 1] for n in range(len(turns))]
 
 
-def packed(turns: list[Turn], algorithm: Algorithm) -> list[Batch]:
+def pack_turns(turns: list[Turn], algorithm: Algorithm) -> list[Batch]:
     """Pack turns into batches as the trainer does."""
     pairs = algorithm.pairs(turns) if algorithm.keep_together else None
     return pack(turns, budget=BUDGET, skip_zero=algorithm.skips_zero, pairs=pairs)
@@ -147,17 +147,17 @@ def backward(table: Table, batches: list[Batch], algorithm: Algorithm) -> float:
 
 def gradient(table: Table, turns: list[Turn], algorithm: Algorithm) -> Tensor:
     """Return the gradient of the loss on the logits: [S, U]."""
-    backward(table, packed(turns, algorithm), algorithm)
+    backward(table, pack_turns(turns, algorithm), algorithm)
     assert table.logits.grad is not None
     return table.logits.grad.clone()
 
 
-def prepared(table: Table, turns: list[Turn], algorithm: Algorithm) -> list[Batch]:
+def prepare_batches(table: Table, turns: list[Turn], algorithm: Algorithm) -> list[Batch]:
     """Return the batches of an update that is about to begin."""
     if algorithm.needs_prox:
-        for turn, logprobs in zip(turns, logprobs_of(table, turns), strict=True):
+        for turn, logprobs in zip(turns, table_logprobs(table, turns), strict=True):
             turn.prox_logprobs = logprobs
-    return packed(turns, algorithm)
+    return pack_turns(turns, algorithm)
 
 
 def descend(table: Table, batches: list[Batch], algorithm: Algorithm, *, lr: float) -> None:
@@ -178,12 +178,12 @@ def update(table: Table, turns: list[Turn], algorithm: Algorithm, *, lr: float) 
 
     Each minibatch is a step of its own.
     """
-    batches = prepared(table, turns, algorithm)
+    batches = prepare_batches(table, turns, algorithm)
     if algorithm.minibatches == 1:
         descend(table, batches, algorithm, lr=lr)
         return
     random = np.random.default_rng(0)
     for _ in range(algorithm.epochs):
         for share, _ in split(turns, algorithm.minibatches, random=random):
-            if batches := packed(share, algorithm):
+            if batches := pack_turns(share, algorithm):
                 _step(table, batches, algorithm, lr=lr)

@@ -11,9 +11,9 @@ from rolecall_lab.proofs import Claim
 from rolecall_lab.proofs.tabular import (
     Ints,
     Table,
-    episodes_of,
+    agent_turns,
     first_advantages,
-    turns_of,
+    make_episodes,
     value,
 )
 
@@ -27,9 +27,9 @@ def variances(coins: Ints) -> tuple[float, float]:
     The first critic is V after the first coin, the second a constant.
     """
     team = {agent: Table([[0.5, 0.5]]) for agent in ("first", "second")}
-    episodes = episodes_of(team, coins, {"team": coins.sum(1).astype(np.float64)}, in_turn=True)
-    second = turns_of(episodes, "second")
-    value(turns_of(episodes, "first"), 1.0)
+    episodes = make_episodes(team, coins, {"team": coins.sum(1).astype(np.float64)}, in_turn=True)
+    second = agent_turns(episodes, "second")
+    value(agent_turns(episodes, "first"), 1.0)
     results = []
     for expected in (coins[:, 0] + 0.5, 1.0):
         value(second, expected)

@@ -14,7 +14,7 @@ import numpy as np
 from rolecall.algorithms.mgrpo import MGrpo
 from rolecall.core.types import Episode, Task, Turn
 from rolecall_lab.proofs import Claim
-from rolecall_lab.proofs.tabular import Doubles, first_advantages, packed, turns_of
+from rolecall_lab.proofs.tabular import Doubles, agent_turns, first_advantages, pack_turns
 
 NUM_ROLLOUTS, MOST_CALLS = 1000, 8
 DRAWN = 4  # calls of a rollout that the paper's rule keeps
@@ -51,21 +51,21 @@ def _turn(episode: str, agent: str, call: int, *, score: float) -> Turn:
     )
 
 
-def drawn_scores(*, seed: int) -> list[Doubles]:
+def draw_scores(*, seed: int) -> list[Doubles]:
     """1 to 8 calls with scores N(q, 1) of rollouts whose quality q falls with their calls."""
     random = np.random.default_rng(seed)
     calls = random.integers(1, MOST_CALLS + 1, size=NUM_ROLLOUTS)
     return [random.normal(loc=(4.5 - d) / 4, size=d) for d in calls.tolist()]
 
 
-def measured_from(algorithm: MGrpo, episodes: list[Episode]) -> float:
+def zero_score(algorithm: MGrpo, episodes: list[Episode]) -> float:
     """Return the score at which an advantage is 0: advantages are a line through it."""
     algorithm.credit(episodes)
-    turns = turns_of(episodes, WORKER)
+    turns = agent_turns(episodes, WORKER)
     return float(np.polyfit(first_advantages(turns), [turn.score for turn in turns], 1)[1])
 
 
-def aligned(scores: list[Doubles], random: np.random.Generator) -> float:
+def align_scores(scores: list[Doubles], random: np.random.Generator) -> float:
     """The mean by the paper's rule: `DRAWN` calls of each rollout, some repeated or dropped."""
     kept = [
         random.choice(rollout_scores, DRAWN, replace=False)
@@ -81,10 +81,10 @@ def aligned(scores: list[Doubles], random: np.random.Generator) -> float:
 def shares(algorithm: MGrpo, episodes: list[Episode]) -> Doubles:
     """The share of each rollout in the weights of a packed batch of the worker: [rollouts]."""
     algorithm.credit(episodes)
-    turns = turns_of(episodes, WORKER)
+    turns = agent_turns(episodes, WORKER)
     for turn in turns:
         turn.advantages = np.ones(1, dtype=np.float32)  # none is left out
-    (batch,) = packed(turns, algorithm)
+    (batch,) = pack_turns(turns, algorithm)
     sums = np.bincount(batch.turn, batch.weight * batch.mask)
     weight = dict(zip(batch.turn_ids, sums, strict=True))
     totals = np.bincount([int(t.episode) for t in turns], [weight[t.id] for t in turns])
@@ -93,19 +93,19 @@ def shares(algorithm: MGrpo, episodes: list[Episode]) -> Doubles:
 
 def claims() -> Iterator[Claim]:
     """Means over all rollouts, then what each of them weighs, then who does not notice."""
-    scores = drawn_scores(seed=0)
+    scores = draw_scores(seed=0)
     episodes = rollouts(scores)
     per_rollout = float(np.mean([rollout_scores.mean() for rollout_scores in scores]))
     per_call = float(np.concatenate(scores).mean())
     what = f"{NUM_ROLLOUTS} rollouts of 1 to {MOST_CALLS} calls, worse the more they are: "
-    baseline = measured_from(MGrpo(), episodes)
+    baseline = zero_score(MGrpo(), episodes)
     yield Claim(
         what + "M-GRPO's weights measure a call from the mean over rollouts of their own means.",
         f"{per_rollout:.6f} +- 1e-6",
         f"{baseline:.6f}",
         abs(baseline - per_rollout) <= 1e-6,
     )
-    baseline = measured_from(MGrpo(calls=None), episodes)
+    baseline = zero_score(MGrpo(calls=None), episodes)
     yield Claim(
         what + "with each call a sample of its own it is the mean of all calls, which is another.",
         f"{per_call:.6f} +- 1e-6, and not {per_rollout:.6f}",
@@ -134,7 +134,7 @@ def claims() -> Iterator[Claim]:
 def _by_luck(what: str, scores: list[Doubles], per_rollout: float) -> Claim:
     """The paper's draws scatter around what the weights give at once."""
     random = np.random.default_rng(1)
-    gaps = np.array([aligned(scores, random) - per_rollout for _ in range(NUM_DRAWS)])
+    gaps = np.array([align_scores(scores, random) - per_rollout for _ in range(NUM_DRAWS)])
     error = gaps.std(ddof=1) / np.sqrt(NUM_DRAWS)
     return Claim(
         what
@@ -147,4 +147,4 @@ def _by_luck(what: str, scores: list[Doubles], per_rollout: float) -> Claim:
 
 def _planner(episodes: list[Episode]) -> list[float]:
     MGrpo().credit(episodes)
-    return first_advantages(turns_of(episodes, PLANNER)).tolist()
+    return first_advantages(agent_turns(episodes, PLANNER)).tolist()

@@ -19,7 +19,7 @@ from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.memory.check import check_room
 from rolecall.runs.evaluate import evaluate
 from rolecall.runs.one_run import make_room
-from rolecall.runs.plan import machine_of
+from rolecall.runs.plan import device_memory
 from rolecall.runs.train import train
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, activity
@@ -140,7 +140,7 @@ def _prepare(
             plan = load_plan(files[name], overrides)
             config = plan.config
             check_room(config, None if gpus is None and memory_gb is None else
-                       machine_of(config, gpus=gpus, memory_gb=memory_gb))  # fmt: skip
+                       device_memory(config, gpus=gpus, memory_gb=memory_gb))  # fmt: skip
             tasks = open_parts(plan).tasks
         except ConfigError as error:
             for line in error.problems:  # alike in several configs: told once, without the place
@@ -171,7 +171,7 @@ def _some(names: list[str]) -> str:
 def _write_config(setting: Setting, file: Path, config: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(config, sort_keys=False, width=100)
-    run_folder.write_aside(file, f"# Dr. MAS (2602.08847): {setting.told}.\n{text}")
+    run_folder.write_aside(file, f"# Dr. MAS (2602.08847): {setting.description}.\n{text}")
 
 
 def _run(
@@ -186,7 +186,7 @@ def _run(
         evaluation = _kept(kept, overrides) or evaluate(
             str(config), overrides, checkpoint_name="latest", output=output
         )
-        return RunFound.of(seed, evaluation, [])
+        return RunFound.from_evaluation(seed, evaluation, [])
     run = RunFolder(folder / f"seed-{seed}")
     train_overrides = [*overrides, f"trainer.seed={seed}", "evaluation.tasks=0"]
     summary = train(str(config), train_overrides, output=run.path, resume=False)
@@ -196,7 +196,9 @@ def _run(
         str(run.path), eval_overrides, checkpoint_name="latest"
     )
     make_room()
-    return RunFound.of(seed, evaluation, (r for r in run.read_metrics() if r["kind"] == "step"))
+    return RunFound.from_evaluation(
+        seed, evaluation, (r for r in run.read_metrics() if r["kind"] == "step")
+    )
 
 
 def _kept(file: Path, overrides: list[str]) -> dict[str, Any] | None:

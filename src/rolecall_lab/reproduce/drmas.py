@@ -12,7 +12,7 @@ from typing import Any, Literal
 from omegaconf import OmegaConf
 
 from rolecall.config.load import find, read_files
-from rolecall_lab.reproduce.drmas_published import ABLATION, PRICES, published
+from rolecall_lab.reproduce.drmas_published import ABLATION, PRICES, find_published
 from rolecall_lab.reproduce.settings import Published, Setting, Task, Weights
 
 Size = Literal["small", "published"]
@@ -179,7 +179,7 @@ def _setting(
         weights,
         algorithm,
         config,
-        published=scores or (None if kind else published(task, real, weights, algorithm)),
+        published=scores or (None if kind else find_published(task, real, weights, algorithm)),
         epochs=EPOCHS[task] if size == "published" else None,
         kind=kind,
     )

@@ -69,7 +69,7 @@ PRICES = {"Qwen/Qwen2.5-7B": 0.30, "meta-llama/Llama-3.2-3B-Instruct": 0.06}
 """Dollars for a million tokens, of prompts and of answers, with which the paper counts."""
 
 
-def published(task: str, base: str, weights: str, algorithm: str) -> Published | None:
+def find_published(task: str, base: str, weights: str, algorithm: str) -> Published | None:
     """Return what tables 1 and 2 have for a team; None where they have no such row."""
     of_task = {"math": MATH, "search": SEARCH}[task].get(base)
     if of_task is None or (weights, algorithm) not in COLUMNS:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from rolecall.monitor.curves import dress, look_of
+from rolecall.monitor.curves import choose_look, dress
 from rolecall.monitor.panels import Look
 from rolecall_lab.reproduce.found import SPIKE, RunFound, spikes
 from rolecall_lab.reproduce.settings import ALGORITHMS, Setting
@@ -34,7 +34,7 @@ def _norms(settings: Sequence[Setting], found: Found) -> Figure:
     """A panel for the training score and one for each agent; the algorithms over one another."""
     agents = [*dict.fromkeys(agent for s in settings for agent in found[s.name][0].norms)]
     names = [ALGORITHMS[setting.algorithm] for setting in settings]
-    look = look_of(names, dark=False)
+    look = choose_look(names, dark=False)
     panels = 1 + len(agents)
     figure = Figure(
         figsize=(4.6 * panels, 3.9), dpi=140, layout="constrained", facecolor=look.paper
@@ -73,7 +73,7 @@ def _two_models(settings: Sequence[Setting], found: Found) -> Figure:
     """Bars: score, tokens by agent, seconds and dollars, of one model and of two."""
     names = [_models(setting) for setting in settings]
     runs = [found[setting.name] for setting in settings]
-    look = look_of(sorted(runs[0][0].tokens), dark=False)
+    look = choose_look(sorted(runs[0][0].tokens), dark=False)
     figure = Figure(figsize=(14.4, 3.9), dpi=140, layout="constrained", facecolor=look.paper)
     score, tokens, seconds, dollars = figure.subplots(1, 4)
     _bars(score, look, names, [fmean(run.average for run in of) for of in runs], "avg@16, %")

@@ -30,7 +30,9 @@ class RunFound:
     norms: dict[str, list[float]] = field(default_factory=dict)  # by agent and step
 
     @classmethod
-    def of(cls, seed: int, evaluation: dict[str, Any], steps: Iterable[dict[str, Any]]) -> RunFound:
+    def from_evaluation(
+        cls, seed: int, evaluation: dict[str, Any], steps: Iterable[dict[str, Any]]
+    ) -> RunFound:
         """`evaluation`: as `rolecall eval` returns it; `steps`: records of metrics.jsonl."""
         overall = evaluation.get("over_sources", evaluation)
         name, passed = (next(k for k in overall if k.startswith(p)) for p in ("avg@", "pass@"))

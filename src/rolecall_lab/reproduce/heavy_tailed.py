@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rolecall.core.interfaces.environment import World
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode
 
 LEAST, TAIL = 1e-6, 0.25  # half of the factors are below 0.00002, and 3 in 100 above 1
@@ -41,5 +41,5 @@ class HeavyTailed:
 
     def factor(self, task: str) -> float:
         """Above x with probability (x / least) ** -tail."""
-        drawn = (seed_of("heavy_tailed", task) + 1) / (2**63 + 1)  # in (0, 1]
+        drawn = (derive_seed("heavy_tailed", task) + 1) / (2**63 + 1)  # in (0, 1]
         return float(self.least * drawn ** (-1 / self.tail))

@@ -46,7 +46,7 @@ class Setting:
         return "-".join(filter(None, (self.task, base, self.weights, self.algorithm, self.kind)))
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """`Qwen/Qwen3-4B, own weights, Dr. MAS`."""
         team = "one agent" if self.weights == "one" else f"{self.weights} weights"
         return f"{self.base}, {team}, {ALGORITHMS[self.algorithm]}"

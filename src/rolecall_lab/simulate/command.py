@@ -13,13 +13,13 @@ from rolecall.config.load import find, load
 from rolecall.core.errors import ConfigError
 from rolecall.runs.run_paths import is_run
 from rolecall.runtime.consoles import PlainConsole
-from rolecall.runtime.progress import activity, each
+from rolecall.runtime.progress import activity, track
 from rolecall.storage.run_folder import RunFolder
 from rolecall_lab.simulate.costs import Cores
 from rolecall_lab.simulate.measured import read_measured
 from rolecall_lab.simulate.sizes import sizes
-from rolecall_lab.simulate.sources import Simulated, of_figures, of_run
-from rolecall_lab.simulate.splits import STALENESS, Outcome, Search, outcome, with_failures
+from rolecall_lab.simulate.sources import Simulated, simulate_figures, simulate_run
+from rolecall_lab.simulate.splits import STALENESS, Outcome, Search, add_failures, outcome
 from rolecall_lab.simulate.table import show
 
 AS_PLACED = 8  # steps that are simulated of one placement
@@ -64,10 +64,10 @@ def simulate(
         outcomes = _of_sizes(numbers, what)
     if mtbf_hours is not None:
         failing = (
-            with_failures(one, what.workload, what.costs, mtbf_hours=mtbf_hours) for one in outcomes
+            add_failures(one, what.workload, what.costs, mtbf_hours=mtbf_hours) for one in outcomes
         )
         outcomes = list(
-            each(failing, "simulating failures", total=len(outcomes), unit="placements")
+            track(failing, "simulating failures", total=len(outcomes), unit="placements")
         )
     show(outcomes, console, faults=mtbf_hours is not None)
     return {
@@ -96,14 +96,14 @@ def _what(
         config = load(folder.config if folder else find(source), overrides)
         source_of = " ".join(figures.source.split()) or "no source is named"
         console.print(f"Figures of {measured}: {source_of}", highlight=False)
-        return of_figures(config, figures, folder)
+        return simulate_figures(config, figures, folder)
     if folder is None:
         raise ConfigError(
             f"{source} is a config, which says nothing of times: name the folder of a run to "
             "calibrate on, or give figures with --measured FILE"
         )
     with activity(f"calibrating on {path}"):
-        what = of_run(folder, overrides, environment_s=environment_s or 0.0, cores=cores)
+        what = simulate_run(folder, overrides, environment_s=environment_s or 0.0, cores=cores)
     was, now = what.measured_step_s, what.simulated_step_s
     if was and now is not None:
         console.print(
@@ -129,7 +129,7 @@ def _of_sizes(numbers: list[int], what: Simulated) -> list[Outcome]:
         )
     ]
     label = f"simulating on {len(numbers)} numbers of GPUs"
-    outcomes = list(each((way() for way in ways), label, total=len(ways), unit="placements"))
+    outcomes = list(track((way() for way in ways), label, total=len(ways), unit="placements"))
     there = [one for one in outcomes if one is not None]
     if not there:
         engine, learner = what.costs.engine, what.costs.learner

@@ -65,7 +65,7 @@ class Router:
             row.unread = row.context
             engine.ask(row)
 
-    def restored(self, engine: SimulatedEngine) -> None:
+    def restore(self, engine: SimulatedEngine) -> None:
         engine.serves = True
         engine.resume(reread=False)
         while self._stranded:

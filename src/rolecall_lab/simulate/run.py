@@ -280,7 +280,7 @@ class Simulation:
             return
         self.router.lost(engine)
         yield self.env.timeout(self.costs.restart_s)
-        self.router.restored(engine)
+        self.router.restore(engine)
 
     def _busy(self) -> float:
         return sum(engine.busy_s for engine in self.engines)

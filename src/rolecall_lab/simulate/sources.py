@@ -20,7 +20,7 @@ from rolecall_lab.simulate.costs import Cores, Costs, EngineCosts, LearnerCosts,
 from rolecall_lab.simulate.measured import Measured
 from rolecall_lab.simulate.records import MeasuredStep, read_steps
 from rolecall_lab.simulate.run import Placement, Simulation
-from rolecall_lab.simulate.workload import SimulatedGroup, Workload, limited
+from rolecall_lab.simulate.workload import SimulatedGroup, Workload, limit_answers
 
 CUT = 0.01  # of an agent's answers, from which it matters that a limit had cut them
 
@@ -39,7 +39,7 @@ class Simulated:
     """The same of the same episodes, simulated."""
 
 
-def of_run(
+def simulate_run(
     folder: RunFolder, overrides: list[str], *, environment_s: float, cores: int | None
 ) -> Simulated:
     """A run's lengths and times, at the sizes that overrides give it. Raises ConfigError.
@@ -48,9 +48,9 @@ def of_run(
     """
     was, config = load(folder.config), load(folder.config, overrides)
     steps = read_steps(folder)
-    placement = placement_of(was)
+    placement = read_placement(was)
     shared = Cores(float(cores or os.cpu_count() or 1)) if on_cpu(was) else Cores()
-    base_costs = with_config(
+    base_costs = apply_config(
         Costs(EngineCosts(line(0.0, 0.0)), LearnerCosts(0.0), environment_s=environment_s), was
     )
     costs = calibrate(steps, base_costs, placement, concurrency=was.rollout.concurrency)
@@ -59,17 +59,17 @@ def of_run(
     ).run()
     middle = {step.number for step in steady(steps, placement.staleness)}
     chosen = [index for index, step in enumerate(steps) if step.number in middle]
-    groups = limited([g for step in steps for g in step.groups], limits(was, config, steps))
+    groups = limit_answers([g for step in steps for g in step.groups], limits(was, config, steps))
     return Simulated(
-        workload_of(config, groups),
-        with_config(as_alone(costs, placement, shared), config),
-        placement_of(config),
+        make_workload(config, groups),
+        apply_config(remove_sharing(costs, placement, shared), config),
+        read_placement(config),
         measured_step_s=sum(steps[index].step_s for index in chosen) / len(chosen),
         simulated_step_s=sum(again.steps[index].step_s for index in chosen) / len(chosen),
     )
 
 
-def of_figures(config: Config, measured: Measured, folder: RunFolder | None) -> Simulated:
+def simulate_figures(config: Config, measured: Measured, folder: RunFolder | None) -> Simulated:
     """Measured figures, with the lengths of a run where there is one. Raises ConfigError."""
     if folder is None:
         groups: Sequence[SimulatedGroup] = measured.episodes.groups(
@@ -78,41 +78,43 @@ def of_figures(config: Config, measured: Measured, folder: RunFolder | None) -> 
     else:
         groups = [group for step in read_steps(folder) for group in step.groups]
     costs = replace(measured.costs, save_every=config.trainer.save_every)
-    return Simulated(workload_of(config, groups), costs, placement_of(config))
+    return Simulated(make_workload(config, groups), costs, read_placement(config))
 
 
-def workload_of(config: Config, groups: Sequence[SimulatedGroup]) -> Workload:
+def make_workload(config: Config, groups: Sequence[SimulatedGroup]) -> Workload:
     rollout = config.rollout
     return Workload(
         groups, rollout.groups, rollout.group_size, rollout.concurrency, config.trainer.seed
     )
 
 
-def placement_of(config: Config) -> Placement:
+def read_placement(config: Config) -> Placement:
     """Return the placement of engines and ranks in a config."""
     engines = max(
-        config.engine_of(name).num_engines if config.is_replicated(name) else 1
+        config.get_engine(name).num_engines if config.is_replicated(name) else 1
         for name in config.policies
     )
-    ranks = max((config.learner_of(name).num_ranks or 1 for name in config.trained), default=1)
+    ranks = max(
+        (config.get_learner(name).num_ranks or 1 for name in config.trained_policies), default=1
+    )
     alone = not config.cluster.is_remote and engines == ranks == 1
     staleness = config.trainer.max_staleness
     return Placement(engines, ranks, together=alone and not staleness, staleness=staleness)
 
 
-def with_config(costs: Costs, config: Config) -> Costs:
+def apply_config(costs: Costs, config: Config) -> Costs:
     """Return the costs with what a config says of batches, GPUs and checkpoints."""
-    sections = [config.engine_of(name) for name in sorted(config.policies)]
+    sections = [config.get_engine(name) for name in sorted(config.policies)]
     limits = [
         section.max_sequences
         for section in sections
         if isinstance(section, LocalEngineConfig | VllmEngineConfig)
     ]
-    learners = [config.learner_of(name) for name in config.trained]
+    learners = [config.get_learner(name) for name in config.trained_policies]
     return replace(
         costs,
         engine=replace(
-            costs.engine, gpus=gpus_of(config), max_rows=min(limits, default=256) * len(sections)
+            costs.engine, gpus=count_gpus(config), max_rows=min(limits, default=256) * len(sections)
         ),
         learner=replace(
             costs.learner, batch_tokens=min((s.tokens_per_batch for s in learners), default=4096)
@@ -121,7 +123,7 @@ def with_config(costs: Costs, config: Config) -> Costs:
     )
 
 
-def gpus_of(config: Config) -> int:
+def count_gpus(config: Config) -> int:
     """Return the GPUs of one engine of each kind together."""
     apart = [b.section for b in engine_backends(config) if not b.section.is_embedded]
     return sum(section.gpus_per_engine for section in apart if not section.is_served) or 1
@@ -157,7 +159,7 @@ def on_cpu(config: Config) -> bool:
     return device == "cpu" or (device == "auto" and not torch.cuda.is_available())
 
 
-def as_alone(costs: Costs, placement: Placement, cores: Cores) -> Costs:
+def remove_sharing(costs: Costs, placement: Placement, cores: Cores) -> Costs:
     """Turn costs measured while processes shared cores into those where each has one."""
     both = placement.engines + placement.ranks
     sampling = cores.slowdown(both if placement.staleness else placement.engines)

@@ -114,12 +114,12 @@ def bottleneck(
     most = max(shares, key=lambda name: shares[name])
     if most != "sampling":
         return most
-    alone = median(longest_alone(workload, costs, step) for step in range(len(steps)))
+    alone = median(longest_episode_s(workload, costs, step) for step in range(len(steps)))
     rollout = sum(step.longest_s for step in steps) / len(steps)
     return "longest episode" if alone > ALONE * rollout else most
 
 
-def longest_alone(workload: Workload, costs: Costs, step: int) -> float:
+def longest_episode_s(workload: Workload, costs: Costs, step: int) -> float:
     """Seconds of a step's longest episode on an engine that has nothing else to do."""
     engine = costs.engine
 
@@ -147,7 +147,7 @@ def splits(gpus: int, costs: Costs) -> list[Placement]:
     return [Placement(n, gpus - n * each) for n in numbers if 1 <= n <= most]
 
 
-def together(gpus: int, costs: Costs) -> Placement | None:
+def share_gpus(gpus: int, costs: Costs) -> Placement | None:
     """Engines and ranks that take turns on all GPUs; None where they do not fit."""
     engines = gpus // costs.engine.gpus
     if engines < 1 or gpus < costs.learner.least_ranks:
@@ -174,7 +174,7 @@ class Search:
         return min(outcomes, key=lambda one: one.step_s)
 
     def taking_turns(self, gpus: int) -> Outcome | None:
-        placement = together(gpus, self.costs)
+        placement = share_gpus(gpus, self.costs)
         if placement is None:
             return None
         return outcome(self.workload, self.costs, placement, gpus=gpus)
@@ -201,9 +201,7 @@ class Search:
         return self._rollouts[engines]
 
 
-def with_failures(
-    found: Outcome, workload: Workload, costs: Costs, *, mtbf_hours: float
-) -> Outcome:
+def add_failures(found: Outcome, workload: Workload, costs: Costs, *, mtbf_hours: float) -> Outcome:
     """Add to an outcome what is lost where one GPU fails once in `mtbf_hours` in the mean.
 
     One failure of each kind is simulated in the middle of a run, a learner's at the middle between

@@ -12,7 +12,7 @@ from rich.table import Table
 from rolecall_lab.simulate.splits import Outcome
 
 
-def how(found: Outcome) -> str:
+def describe_placement(found: Outcome) -> str:
     """`turns`, or `apart, 1`: engines and ranks on GPUs of their own, and the staleness."""
     return "turns" if found.placement.together else f"apart, {found.placement.staleness}"
 
@@ -35,7 +35,7 @@ def show(rows: Sequence[Outcome], console: Console, *, faults: bool) -> None:
             table.add_row(
                 str(number) if row is mine[0] else "",
                 "*" if row is fastest else "",
-                how(row),
+                describe_placement(row),
                 f"{placement.engines} + {placement.ranks}",
                 seconds(row.step_s),
                 f"{row.tokens_per_s:,.0f}",

@@ -72,7 +72,7 @@ class Workload:
         return groups
 
 
-def limited(groups: Sequence[SimulatedGroup], most: dict[str, int]) -> list[SimulatedGroup]:
+def limit_answers(groups: Sequence[SimulatedGroup], most: dict[str, int]) -> list[SimulatedGroup]:
     """Return the groups with answers cut to `most` tokens, by agent."""
 
     def cut(turn: SimulatedTurn) -> SimulatedTurn:

@@ -26,7 +26,7 @@ from rolecall.core.types import Ids
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
 from rolecall.rollout.episodes import RolloutContext
-from rolecall_lab.tiny.demonstrations.registered import of_team
+from rolecall_lab.tiny.demonstrations.registered import team_demonstrations
 from rolecall_lab.tiny.playing import play_all
 from rolecall_lab.tiny.tokenizer import fit
 
@@ -76,7 +76,7 @@ def build(
     size = size or Size()
     if size.hidden % (2 * size.heads):  # a head turns its numbers in pairs (RoPE)
         raise ValueError(f"hidden must be a multiple of {2 * size.heads} (it is {size.hidden})")
-    shown_by = [of_team(context) for context in contexts]
+    shown_by = [team_demonstrations(context) for context in contexts]
     tokenizer = _tokenizer(contexts, size, seed=seed)
     log(f"tokenizer: {len(tokenizer)} tokens")
     rows: list[Row] = []
@@ -102,7 +102,7 @@ def build(
 def _tokenizer(
     contexts: Sequence[RolloutContext], size: Size, *, seed: int
 ) -> PreTrainedTokenizerFast:
-    tags = {tag for context in contexts for tag in of_team(context).tags}
+    tags = {tag for context in contexts for tag in team_demonstrations(context).tags}
     bytes_only = fit([], size=300 + len(tags), tags=tags)
     texts: list[str] = []
     for context in contexts:

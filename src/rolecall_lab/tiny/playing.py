@@ -13,11 +13,11 @@ from random import Random
 from rolecall.agents.agent import Agent, Policy
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.core.interfaces.engine import Request, Sampling
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Task
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.rollout.episodes import RolloutContext, play
-from rolecall_lab.tiny.demonstrations.registered import of_team
+from rolecall_lab.tiny.demonstrations.registered import team_demonstrations
 from rolecall_lab.tiny.demonstrations.scene import Scene
 
 AT_ONCE = 32  # episodes under way: worlds may wait for a sandbox
@@ -34,7 +34,9 @@ def play_all(
 
         async def one(number: int, task: Task) -> Episode:
             async with room:
-                return await _demonstrate(context, tokenizer, task, Random(seed_of(seed, number)))
+                return await _demonstrate(
+                    context, tokenizer, task, Random(derive_seed(seed, number))
+                )
 
         return await asyncio.gather(*(one(*pair) for pair in enumerate(tasks)))
 
@@ -45,7 +47,7 @@ async def _demonstrate(
     context: RolloutContext, tokenizer: Tokenizer, task: Task, random: Random
 ) -> Episode:
     transcript: list[tuple[str, str]] = []
-    say = of_team(context).say
+    say = team_demonstrations(context).say
 
     def reply(request: Request) -> str:
         role = context.agents[request.policy].role

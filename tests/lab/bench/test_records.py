@@ -13,7 +13,7 @@ from rolecall_lab.bench import Benchmark, Measured
 from rolecall_lab.bench.machine import header
 from rolecall_lab.bench.records import check_same_work, record
 from rolecall_lab.bench.regression import slower
-from rolecall_lab.bench.results import file_of, keep
+from rolecall_lab.bench.results import keep, results_file
 from rolecall_lab.bench.run import line
 from tests.cli.test_cli import command
 
@@ -101,8 +101,8 @@ def test_newer_records_replace_older_ones_of_the_same_processor(tmp_path):
     first, second = results(smoke=False), results(smoke=False)
     second["records"] = [second["records"][0] | {"ours": 99}]
     second["header"]["commit"] = "abc"
-    assert keep(first, tmp_path) == keep(second, tmp_path) == file_of(tmp_path)
-    found = json.loads(file_of(tmp_path).read_text())["records"]
+    assert keep(first, tmp_path) == keep(second, tmp_path) == results_file(tmp_path)
+    found = json.loads(results_file(tmp_path).read_text())["records"]
     assert [(one["ours"], one["commit"]) for one in found] == [
         (99, "abc"), (10, first["header"]["commit"]),
     ]  # fmt: skip

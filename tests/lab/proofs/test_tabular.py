@@ -8,7 +8,14 @@ import torch
 
 from rolecall.algorithms.mappo import Mappo
 from rolecall.runtime.turn_order import joint_steps
-from rolecall_lab.proofs.tabular import Table, episodes_of, gradient, packed, turns_of, update
+from rolecall_lab.proofs.tabular import (
+    Table,
+    agent_turns,
+    gradient,
+    make_episodes,
+    pack_turns,
+    update,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.evidence]
 
@@ -17,7 +24,7 @@ COIN = {"a": Table([[0.5, 0.5]] * 3), "b": Table([[0.9, 0.1]] * 3)}
 
 def played(**options):
     said = np.array([[0, 1], [1, 1], [1, 0], [0, 0]], dtype=np.int32)
-    return episodes_of(COIN, said, {"team": np.array([1.0, 0.0, 0.0, 2.0])}, **options)
+    return make_episodes(COIN, said, {"team": np.array([1.0, 0.0, 0.0, 2.0])}, **options)
 
 
 def test_a_table_samples_as_often_as_it_says():
@@ -32,9 +39,9 @@ def test_a_table_samples_as_often_as_it_says():
 def test_the_forward_pass_says_what_the_sampler_said():
     episodes = played(states=np.array([0, 1, 2, 2], dtype=np.int32))
     algorithm = Mappo()
-    for turn in turns_of(episodes, "b"):
+    for turn in agent_turns(episodes, "b"):
         turn.advantages = np.ones(1, dtype=np.float32)
-    (batch,) = packed(turns_of(episodes, "b"), algorithm)
+    (batch,) = pack_turns(agent_turns(episodes, "b"), algorithm)
     found = COIN["b"].outputs(batch)
     assert torch.equal(found.logprobs.detach(), torch.from_numpy(batch.old_logprobs))
     assert int(batch.mask.sum()) == 4
@@ -56,10 +63,10 @@ def test_attempts_share_a_task_and_later_rounds_have_names_of_their_own():
 
 def test_a_gradient_is_divided_by_all_turns_and_a_step_descends_it():
     table = Table([[0.5, 0.5]])
-    episodes = episodes_of(
+    episodes = make_episodes(
         {"a": table}, np.array([[1], [0]], dtype=np.int32), {"team": np.array([1.0, 0.0])}
     )
-    turns = turns_of(episodes, "a")
+    turns = agent_turns(episodes, "a")
     for turn, advantage in zip(turns, (1.0, 0.0), strict=True):
         turn.advantages = np.full(1, advantage, dtype=np.float32)
     slope = gradient(table, turns, Mappo())

@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.config.schema import Config
 from rolecall_lab.reproduce import drmas
-from rolecall_lab.reproduce.drmas_published import ABLATION, GAINS, published
+from rolecall_lab.reproduce.drmas_published import ABLATION, GAINS, find_published
 from rolecall_lab.reproduce.settings import ALGORITHMS, Setting
 
 PARTS = [(drmas.table, n) for n in (1, 2, 3)] + [(drmas.figure, n) for n in (1, 3, 4)]
@@ -50,7 +50,7 @@ def test_the_corners_of_the_ablation_are_rows_of_table_2():
     corners = {s.algorithm: s.published for s in drmas.table(3, "published")}
     assert corners.keys() == {"grpo", "drmas", "agent_mean", "agent_std"}
     for algorithm in ("grpo", "drmas"):
-        row = published("search", "Qwen/Qwen2.5-7B", "own", algorithm)
+        row = find_published("search", "Qwen/Qwen2.5-7B", "own", algorithm)
         assert (corners[algorithm].average, corners[algorithm].passed) == (row.average, row.passed)
     assert len(ABLATION) == 4
 

@@ -72,7 +72,7 @@ def test_a_run_is_read_from_its_evaluation_and_its_steps():
         {"score": 0.25, "agent/a/grad_norm": 1.0, "agent/b/grad_norm": 2.0},
         {"score": 0.5, "agent/a/grad_norm": 3.0},
     ]
-    found = RunFound.of(7, evaluation(), steps)
+    found = RunFound.from_evaluation(7, evaluation(), steps)
     assert (found.average, found.passed, found.margin) == (50.0, 75.0, 1.0)
     assert found.by_source == {"easy": (90.0, 100.0), "hard": (10.0, 50.0)}
     assert found.seconds == (0.5 * 40 + 2.0 * 10) / 20
@@ -85,4 +85,4 @@ def test_a_run_is_read_from_its_evaluation_and_its_steps():
 def test_one_benchmark_is_its_own_average():
     plain = evaluation()
     del plain["over_sources"]
-    assert RunFound.of(0, plain, []).average == 90.0
+    assert RunFound.from_evaluation(0, plain, []).average == 90.0

@@ -12,7 +12,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from rolecall.data.finding import given
+from rolecall.data.finding import collect_files
 from rolecall.data.known import DATA_SETS
 from rolecall.runs.prepare_data import prepare
 from tests import toy
@@ -36,7 +36,7 @@ def at_home(hub_bases, tmp_path, monkeypatch):
     make_home(tmp_path, hub_bases, monkeypatch)
     if SHARED.is_dir():
         for name, file in REAL.items():
-            files = given(DATA_SETS[name], [str(SHARED / "data" / file)])
+            files = collect_files(DATA_SETS[name], [str(SHARED / "data" / file)])
             prepare(DATA_SETS[name], files, tmp_path / "data" / name)
     with foreign.serving(foreign.echo) as searched:
         yield tmp_path, searched.url

@@ -13,7 +13,7 @@ from rolecall_lab.simulate.costs import Costs, EngineCosts, LearnerCosts, Publis
 from rolecall_lab.simulate.measured import Measured, read_measured
 from rolecall_lab.simulate.run import Placement
 from rolecall_lab.simulate.sizes import sizes
-from rolecall_lab.simulate.splits import Search, outcome, splits, with_failures
+from rolecall_lab.simulate.splits import Search, add_failures, outcome, splits
 from rolecall_lab.simulate.workload import Workload
 from tests.lab.simulate.runs_for_tests import TRUE, write_run
 from tests.lab.simulate.test_known_times import episode
@@ -126,7 +126,7 @@ def test_what_is_waited_for_is_named(costs, wanted, staleness):
 def test_lost_time_is_what_a_failure_costs_as_often_as_gpus_fail():
     costs = Costs(EngineCosts(line(0.0, 0.5)), LearnerCosts(0.0), restart_s=100.0, save_every=1)
     turns = outcome(WORK, costs, Placement(1, 1, together=True), gpus=1)
-    lost = with_failures(turns, WORK, costs, mtbf_hours=10.0)
+    lost = add_failures(turns, WORK, costs, mtbf_hours=10.0)
     # Of the rollout under way half is lost at most: its rows begin again.
     assert 100 / 36_000 <= lost.lost_share <= (100 + 120) / 36_000
     assert lost.real_step_s == pytest.approx(lost.step_s / (1 - lost.lost_share))
@@ -137,7 +137,7 @@ def test_an_engine_is_missed_for_as_long_as_it_takes_to_restart():
     costs = Costs(EngineCosts(line(0.0, 0.005)), LearnerCosts(0.0), restart_s=100.0)
     apart = outcome(WORK, costs, Placement(4, 1, staleness=1), gpus=5)
     learner_s = 100.0  # and a little of sampling
-    lost = with_failures(apart, WORK, costs, mtbf_hours=10.0).lost_share
+    lost = add_failures(apart, WORK, costs, mtbf_hours=10.0).lost_share
     assert lost * 36_000 == pytest.approx(4 * 25.0 + learner_s, rel=0.02)
 
 

@@ -14,7 +14,7 @@ from rolecall_lab.simulate.workload import (
     SimulatedEpisode,
     SimulatedTurn,
     Workload,
-    limited,
+    limit_answers,
     trained_tokens,
 )
 
@@ -282,5 +282,5 @@ def test_steps_draw_the_same_groups_for_the_same_seed():
 
 def test_a_lower_limit_cuts_answers():
     named = replace(episode(50).turns[0], agent="solver")
-    cut = limited([[SimulatedEpisode(((named,),)), episode(50)]], {"solver": 12})
+    cut = limit_answers([[SimulatedEpisode(((named,),)), episode(50)]], {"solver": 12})
     assert [t.tokens for e in cut[0] for t in e.turns] == [12, 50]

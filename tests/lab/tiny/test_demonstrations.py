@@ -11,7 +11,7 @@ from rolecall.setup.plan import load_plan
 from rolecall_lab.tiny.command import demonstrating
 from rolecall_lab.tiny.demonstrations import data_science
 from rolecall_lab.tiny.demonstrations.mathchat import program
-from rolecall_lab.tiny.demonstrations.registered import of_team
+from rolecall_lab.tiny.demonstrations.registered import team_demonstrations
 from rolecall_lab.tiny.demonstrations.scene import Scene
 from rolecall_lab.tiny.playing import play_all
 from rolecall_lab.tiny.tokenizer import fit
@@ -29,7 +29,7 @@ def played(recipe: str, *, number: int):
     if recipe in SANDBOX:
         working_sandbox()
     context = demonstrating(load_plan(find(recipe)))
-    tags = of_team(context).tags
+    tags = team_demonstrations(context).tags
     tokenizer = fit([], size=300 + len(tags), tags=tags)
     return play_all(context, tokenizer, context.environment.tasks("test")[:number], seed=0)
 

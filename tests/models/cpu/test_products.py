@@ -23,7 +23,7 @@ from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.optimizer import adamw
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu import product_trials, products, trained_products
-from rolecall.models.cpu.product_trials import PLAIN, tried, ways_of
+from rolecall.models.cpu.product_trials import PLAIN, choose_ways, try_ways
 from rolecall.models.cpu.products import ROWS, Product
 from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.models.cpu.trained_products import FastLinear
@@ -56,7 +56,9 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def always(monkeypatch):
     """Engines take this way for every product in bfloat16."""
-    return lambda way: monkeypatch.setattr(llama_pass, "ways_of", lambda *size: (way,) * len(ROWS))
+    return lambda way: monkeypatch.setattr(
+        llama_pass, "choose_ways", lambda *size: (way,) * len(ROWS)
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -201,7 +203,7 @@ def test_in_bfloat16_the_pass_is_nearer_to_float32_than_the_model_itself(model_f
 
 
 def test_what_was_tried_is_the_same_in_every_later_process(cache):
-    ways = ways_of(64, 32)
+    ways = choose_ways(64, 32)
     assert set(ways) <= set(WAYS)
     [(machine, table)] = json.loads(cache.read_text()).items()
     assert "torch" in machine
@@ -227,16 +229,16 @@ def test_what_was_tried_is_the_same_in_every_later_process(cache):
 def test_a_damaged_file_is_as_none(cache, written):
     cache.parent.mkdir()
     cache.write_text(written.replace('"m"', json.dumps(product_trials.machine_name())))
-    assert set(ways_of(64, 32)) <= set(WAYS)
+    assert set(choose_ways(64, 32)) <= set(WAYS)
     assert len(json.loads(cache.read_text())[product_trials.machine_name()]["bfloat16 64x32"]) == 4
 
 
 def test_without_a_cache_folder_products_are_plain_and_one_line_says_so(cache, caplog):
     cache.parent.write_text("a file, where the folder should be")
     with caplog.at_level(logging.WARNING, "rolecall"):
-        assert ways_of(64, 32) == PLAIN
-        assert ways_of(64, 32) == PLAIN
-        assert ways_of(32, 64) == PLAIN, "of another size, too"
+        assert choose_ways(64, 32) == PLAIN
+        assert choose_ways(64, 32) == PLAIN
+        assert choose_ways(32, 64) == PLAIN, "of another size, too"
     [line] = caplog.messages
     assert line.startswith("products are not tried, the plain ones are used: ")
 
@@ -248,7 +250,7 @@ def test_a_product_that_gives_other_numbers_is_not_taken(monkeypatch, caplog):
 
     monkeypatch.setattr(product_trials, "candidates", with_a_wrong_one)
     with caplog.at_level(logging.WARNING, "rolecall"):
-        assert "onednn" not in tried(64, 32)
+        assert "onednn" not in try_ways(64, 32)
     assert caplog.messages[0] == "product ['onednn'] of 64x32 gives other numbers"
 
 
@@ -333,7 +335,7 @@ def test_ways_of_training_are_tried_once_and_kept(monkeypatch):
     first = product_trials.ways_of_training(48, 40)
     assert set(first) <= {"plain", "onednn"}
     monkeypatch.setattr(product_trials, "_known", {})  # as in another process
-    monkeypatch.setattr(product_trials, "tried_in_training", None)
+    monkeypatch.setattr(product_trials, "try_training_ways", None)
     assert product_trials.ways_of_training(48, 40) == first
 
 

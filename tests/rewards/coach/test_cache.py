@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rolecall.core.interfaces.environment import World
-from rolecall.rewards.coach.cache import Cache, key_of
+from rolecall.rewards.coach.cache import Cache, cache_key
 from rolecall.rewards.coach.scores import Score, Usage, Verdict
 from tests.rewards.coach.server import Said, coach_of, eight, play, said, serving
 
@@ -71,7 +71,7 @@ def test_errors_are_not_cached(tmp_path):
 def test_coaches_share_a_folder_and_a_killed_write_leaves_nothing_to_read(tmp_path):
     cache = Cache(tmp_path)
     score = Score(Verdict(7.0, "r", True), Usage("openai", "m", tries=2))
-    key = key_of("a", {"b": [1]})
+    key = cache_key("a", {"b": [1]})
     (tmp_path / key[:2]).mkdir()
     (tmp_path / key[:2] / f"{key}.json.1.tmp").write_text('{"verd')
     assert cache.get(key) is None

@@ -118,7 +118,7 @@ def test_scoring_inside_a_workflow_leaves_the_numbers_of_later_calls_alone():
         asyncio.get_running_loop().set_task_factory(call_tree.task_factory)
         async with serving(lambda asked: asked.json(5)) as server:
             coach = coach_of(server)
-            with call_tree.entered((), barrier=call_tree.IdleBarrier()) as here:
+            with call_tree.enter_scope((), barrier=call_tree.IdleBarrier()) as here:
                 await coach.score(Action(turn, said("a").task))
                 await coach(said("b", "c"), World())
                 return here.next_path()

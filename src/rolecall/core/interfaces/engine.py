@@ -29,7 +29,7 @@ class Sampling(BaseModel):
     """Token ids that end a turn, beside the model's own end token."""
 
     @property
-    def filtered(self) -> bool:
+    def is_filtered(self) -> bool:
         """Return whether tokens come from anything but the softmax at the temperature."""
         return self.temperature == 0.0 or self.top_p < 1.0 or self.top_k > 0
 
@@ -115,7 +115,7 @@ class Engine(Protocol):
     async def resume(self) -> None:
         return None
 
-    async def forget(self) -> None:
+    async def reset_prefix_cache(self) -> None:
         """Let no request find what earlier ones have read, as if the engine had just started."""
         return
 

@@ -11,7 +11,7 @@ from rolecall.core.types import Episode, Turn
 class Follower(Protocol):
     """Follows one episode. Called with it, once it is over, it gives the reward."""
 
-    async def acted(self, turn: Turn, before: Turn | None) -> None:
+    async def on_action(self, turn: Turn, before: Turn | None) -> None:
         """An agent has acted and its tools have answered; the workflow waits for this call.
 
         before: where this is a replay, the same action of the episode that is replayed.

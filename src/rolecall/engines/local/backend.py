@@ -92,14 +92,14 @@ class LocalBackend(EngineBackend):
         `is_lazy`: on a CPU only what is written takes memory.
         """
         from rolecall.engines.local.cached_tokens import cached_tokens
-        from rolecall.engines.local.page_allocator import pages_of
+        from rolecall.engines.local.page_allocator import count_pages
         from rolecall.models.cpu.kernels import PAGE
         from rolecall.models.memory_needs import BYTES
 
         most = int(self.section.cache_gb * 1e9)
         if size is None or not size.cache_per_token:
             return most
-        tokens = self.section.max_sequences * pages_of(size.max_length) * PAGE
+        tokens = self.section.max_sequences * count_pages(size.max_length) * PAGE
         if is_lazy and not self.config.is_replicated(policy):
             expected = cached_tokens(self.config, policy, self.section, size.max_length)
             tokens = min(tokens, expected)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rolecall.core.interfaces.engine import Completion, Sampling
 from rolecall.engines.local.sampling import draw
-from rolecall.engines.local.sequence import Sequence, draws_of
+from rolecall.engines.local.sequence import Sequence, draw_uniforms
 from rolecall.models.cpu import kernels
 
 NOTED = (
@@ -56,7 +56,7 @@ class BatchState:
         uniforms = np.zeros((len(rows), self._columns["uniforms"].shape[1]))
         pages = np.zeros((len(rows), self._columns["pages"].shape[1]), dtype=np.int32)
         for line, row in enumerate(rows):
-            uniforms[line, : row.limit] = draws_of(row)
+            uniforms[line, : row.limit] = draw_uniforms(row)
             pages[line, : len(row.pages)] = row.pages
         new = {
             "uniforms": torch.from_numpy(uniforms),
@@ -64,7 +64,7 @@ class BatchState:
             "limit": torch.tensor([row.limit for row in rows]),
             "count": torch.zeros(len(rows), dtype=torch.long),
             "length": torch.tensor([len(row.request.prompt) for row in rows]),
-            "ends": torch.tensor([self._ends_of(row) for row in rows]),
+            "ends": torch.tensor([self._end_ids(row) for row in rows]),
             "temperature": torch.tensor([row.request.sampling.temperature for row in rows]),
             "policy": torch.tensor([self.policies.index(row.request.policy) for row in rows]),
         }
@@ -108,7 +108,7 @@ class BatchState:
         )  # fmt: skip
         return tokens.tolist(), over.nonzero()[0].tolist()
 
-    def sampled(self, line: int) -> Tensor:
+    def sampled_tokens(self, line: int) -> Tensor:
         """The tokens of a line so far."""
         return self._columns["tokens"][line, : int(self._columns["count"][line])]
 
@@ -143,9 +143,9 @@ class BatchState:
         self.rows = rows
         sampling = [row.request.sampling for row in rows]
         self.with_stops = [line for line, one in enumerate(sampling) if one.stop]
-        self._special = [(line, one) for line, one in enumerate(sampling) if one.filtered]
+        self._special = [(line, one) for line, one in enumerate(sampling) if one.is_filtered]
 
-    def _ends_of(self, row: Sequence) -> int:
+    def _end_ids(self, row: Sequence) -> int:
         if row.ends not in self._ends:
             line = torch.zeros(1, self.vocabulary, dtype=torch.bool, device=self.device)
             line[0, [end for end in row.ends if end < self.vocabulary]] = True

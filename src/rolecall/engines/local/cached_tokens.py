@@ -7,7 +7,7 @@ from math import ceil
 from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.row_lengths import TASK_TOKENS, longest_sampled
 from rolecall.config.schema import Config
-from rolecall.engines.local.page_allocator import pages_of
+from rolecall.engines.local.page_allocator import count_pages
 from rolecall.models.cpu.kernels import PAGE
 
 
@@ -22,7 +22,7 @@ def cached_tokens(
     longest, rows = longest_sampled(config, max_length), rows_at_once(config, name, engine)
     prompt_pages = min(longest, TASK_TOKENS) // PAGE
     prompts = min(rows, _tasks_at_once(config) * _agents_sharing(config, name))
-    own_pages = pages_of(longest) - prompt_pages
+    own_pages = count_pages(longest) - prompt_pages
     return (rows * own_pages + prompts * prompt_pages) * PAGE
 
 

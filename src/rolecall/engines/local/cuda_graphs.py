@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rolecall.core.errors import first_line
-from rolecall.models.attention.flex import padded
+from rolecall.models.attention.flex import pad_size
 from rolecall.models.attention.flex_pages import FlexPages
 from rolecall.models.attention.kv_cache import Cache
 from rolecall.models.foreign_attention import close
@@ -43,7 +43,7 @@ class Recorded:
 
         policy [B]: which of the models each row has.
         """
-        rows, size = len(tokens), padded(len(tokens), least=LEAST_ROWS)
+        rows, size = len(tokens), pad_size(len(tokens), least=LEAST_ROWS)
         if size not in self._steps:
             self._steps[size] = _Step(self.models, self.cache, rows=size, width=self.width)
         step, width = self._steps[size], min(self.width, table.shape[1])
@@ -100,7 +100,9 @@ class _Step:
         ids = (self.tokens, self.starts)
         if self.mixture is None:
             return self.model.logits(*ids, layout=layout, keep=self.all)
-        return self.model.mixed(*ids, mixture=self.mixture.anew(), layout=layout, keep=self.all)
+        return self.model.mixed_logits_of_rows(
+            *ids, mixture=self.mixture.anew(), layout=layout, keep=self.all
+        )
 
     def record(self, pool: Any) -> Any:
         """Run, then record; the memory that `pool` holds is used again."""

@@ -122,7 +122,7 @@ class LocalEngine(Engine):
             logprobs = logits.log_softmax(-1).gather(-1, ids[keep + 1, None])[:, 0]
         return logprobs.cpu().numpy()
 
-    async def forget(self) -> None:
+    async def reset_prefix_cache(self) -> None:
         for scheduler in self._idle:
             scheduler.clear(free=False)
 

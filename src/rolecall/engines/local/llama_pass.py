@@ -25,7 +25,7 @@ from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
 from rolecall.models.cpu import kernels, paged_attention, tiled_layers
 from rolecall.models.cpu.kernels import PAGE, flat
-from rolecall.models.cpu.product_trials import ways_of
+from rolecall.models.cpu.product_trials import choose_ways
 from rolecall.models.cpu.products import Product
 from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.models.cpu.trained_products import FastLinear
@@ -33,7 +33,7 @@ from rolecall.models.exact_head import ExactHead
 from rolecall.models.language_model import (
     LanguageModel,
     has_dynamic_rope,
-    mixture_of,
+    make_mixture,
     original_context,
 )
 
@@ -69,7 +69,7 @@ class _Part:
         if exact or weight.dtype == torch.float32:
             self.product = TiledProduct(weight, linear.bias, low_rank=added)
         else:
-            self.product = Product(weight, linear.bias, ways=ways_of(*weight.shape))
+            self.product = Product(weight, linear.bias, ways=choose_ways(*weight.shape))
 
     def times(self, x: Tensor, mixture: Mixture | None) -> Tensor:
         """x [N, in] -> [N, out]"""
@@ -81,7 +81,7 @@ class _Part:
 
     def _adapted(self, x: Tensor, out: Tensor, mixture: Mixture | None) -> Tensor:
         if self.adapted is not None and mixture is not None:
-            weights = self.adapted.of(mixture)
+            weights = self.adapted.adapter_weights(mixture)
             if weights is not None:
                 down, up, share = weights
                 out.addmm_((x @ down.detach().t()).mul_(share), up.detach().t())
@@ -222,7 +222,7 @@ class Llama:
     def _in_one_call(self, x: Tensor, layout: Paged, keep: Tensor) -> Tensor:
         """x [N, W] -> the states after all layers, of those that are kept."""
         addresses, counts = self._table
-        stored = layout.cache.stored
+        stored = layout.cache.arrays
         tiled_layers.compute(
             flat(x), x.shape[1], self.layers[0].gate.product.num_outputs, addresses, counts,
             layout.cache.addresses, len(stored[0][0]), self.eps, self._turns(layout.position),
@@ -237,7 +237,7 @@ class Llama:
         _, *no_rule = paged_attention.NO_RULE
         normed, mixed = torch.empty_like(x), x.new_empty(len(x), sizes[0] * sizes[2])
         for number, layer in enumerate(self.layers):
-            stored = layout.cache.stored[number]
+            stored = layout.cache.arrays[number]
             norms = (norm.numbers for norm in layer.norms)
             kernels.norm(
                 flat(x), layer.before_attention.numbers, x.shape[1], self.eps, flat(normed)
@@ -254,7 +254,7 @@ class Llama:
             )
             if layer is self.layers[-1]:  # of the others keys and values are all that is read
                 x, mixed, normed = x[keep], mixed[keep], normed[: len(keep)]
-                mixture = None if mixture is None else mixture.only(keep)
+                mixture = None if mixture is None else mixture.select(keep)
             layer.out.plus(mixed, x, mixture)
             kernels.norm(flat(x), layer.before_mlp.numbers, x.shape[1], self.eps, flat(normed))
             inner, other = layer.gate.times(normed, mixture), layer.up.times(normed, mixture)
@@ -287,7 +287,7 @@ class Llama:
         """
         if self.model.adapter is None or self.merged:
             return None
-        return mixture_of(policies, counts)
+        return make_mixture(policies, counts)
 
     def _follow(self) -> None:
         """Make again what was made of weights, if these have changed since.

@@ -51,8 +51,8 @@ class PageAllocator:
         per_page = per_id * PAGE * like.element_size()
         self.num_pages = cache_bytes // per_page
         if max_rows is not None:
-            self.num_pages = min(self.num_pages, max_rows * pages_of(model.max_length))
-        self._expected = self.num_pages if expected_ids is None else pages_of(expected_ids)
+            self.num_pages = min(self.num_pages, max_rows * count_pages(model.max_length))
+        self._expected = self.num_pages if expected_ids is None else count_pages(expected_ids)
         self.max_ids = self.num_pages * PAGE
         if not self.num_pages:
             raise ValueError(
@@ -100,7 +100,7 @@ class PageAllocator:
         The last token is never counted: what follows it must be computed. None if there is no room.
         """
         cached = self.lookup(owner, ids)
-        fresh = pages_of(room) - len(cached)
+        fresh = count_pages(room) - len(cached)
         idle = sum(self._users[page] == 0 for page in cached)
         if fresh > len(self._free) + self.num_pages - self._num_touched + len(self._idle) - idle:
             return None
@@ -176,5 +176,5 @@ class PageAllocator:
             del self._found[name], self._links[page]
 
 
-def pages_of(ids: int) -> int:
+def count_pages(ids: int) -> int:
     return -(-ids // PAGE)

@@ -18,8 +18,8 @@ from rolecall.core.types import Ids
 from rolecall.engines.local import llama_pass
 from rolecall.engines.local.batch_state import BatchState
 from rolecall.engines.local.cuda_graphs import Recorded, recordable
-from rolecall.engines.local.page_allocator import Owner, PageAllocator, pages_of
-from rolecall.engines.local.sequence import Sequence, sequences_of
+from rolecall.engines.local.page_allocator import Owner, PageAllocator, count_pages
+from rolecall.engines.local.sequence import Sequence, make_sequences
 from rolecall.engines.local.stops import StopTexts
 from rolecall.models.attention.kv_cache import Paged
 from rolecall.models.attention.layouts import Rows
@@ -27,7 +27,7 @@ from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.language_model import LanguageModel, mixed_logits
 from rolecall.models.row_rope import long_tokens
 
-PREFILL_IDS = 4096  # most tokens of prompts that one forward pass reads
+PREFILL_TOKENS = 4096  # most tokens of prompts that one forward pass reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Scheduler:
         if (limit := self.model.rope_limit) is not None and len(request.prompt) < limit:
             # What it has read would be rotated by other factors than what comes later.
             limits["the context of the model's short positions"] = limit
-        rows = sequences_of(request, limits=limits, ends=self.model.end_ids)
+        rows = make_sequences(request, limits=limits, ends=self.model.end_ids)
         self.waiting += rows
         self._sorted = False
         return rows
@@ -166,7 +166,7 @@ class Scheduler:
             self.waiting.sort(key=_order)
             self._sorted = True
         chunks: list[PrefillChunk] = []
-        room = PREFILL_IDS
+        room = PREFILL_TOKENS
         for row in self.waiting[: self.max_sequences - len(self.active)]:
             prompt, owner = row.request.prompt, self._owner(row)
             if not row.pages:
@@ -250,7 +250,7 @@ class Scheduler:
 
     def _replays(self) -> Recorded:
         if self._recorded is None:
-            longest = pages_of(min(self.model.max_length, self.allocator.max_ids))
+            longest = count_pages(min(self.model.max_length, self.allocator.max_ids))
             models = list(self.policies.values())  # in the order of the lines' policies
             self._recorded = Recorded(models, self.allocator.cache, width=longest)
         return self._recorded
@@ -272,7 +272,7 @@ class Scheduler:
                 self.allocator.release(row.pages)
                 row.pages, row.num_read = [], 0
         chunks: list[PrefillChunk] = []
-        room = PREFILL_IDS
+        room = PREFILL_TOKENS
         for line, row in enumerate(self.active):
             if row.request.policy not in self.stale:
                 continue
@@ -287,7 +287,7 @@ class Scheduler:
                 room, start = room - (end - start), end
                 if not room:
                     self._forward(chunks, decoding=0, keep=0)
-                    chunks, room = [], PREFILL_IDS
+                    chunks, room = [], PREFILL_TOKENS
         if chunks:
             self._forward(chunks, decoding=0, keep=0)
         self.stale = set()
@@ -303,7 +303,7 @@ class Scheduler:
         for line in self.lines.with_stops:
             row = self.active[line]
             row.newest.append(newest[line])
-            if self._stops_of(row).completed(row.newest):
+            if self._stop_texts(row).is_complete(row.newest):
                 self.lines.stop(line)
                 ended.add(line)
         for line in sorted(ended):
@@ -312,7 +312,7 @@ class Scheduler:
                 done.set_result(self.lines.completion(line))
         self._let_go(sorted(ended))
 
-    def _stops_of(self, row: Sequence) -> StopTexts:
+    def _stop_texts(self, row: Sequence) -> StopTexts:
         stops = row.request.sampling.stop
         if stops not in self._stops:
             self._stops[stops] = StopTexts(self.model.tokenizer, stops)
@@ -320,7 +320,7 @@ class Scheduler:
 
     def _ids(self, line: int) -> Ids:
         """Return the cached tokens of a line: the newest one is read when it decodes."""
-        sampled = self.lines.sampled(line)[:-1].cpu().numpy()
+        sampled = self.lines.sampled_tokens(line)[:-1].cpu().numpy()
         return np.concatenate([self.active[line].request.prompt, sampled])
 
     def _let_go(self, gone: list[int]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rolecall.core.interfaces.engine import Completion, ContextFullError, Request
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +25,7 @@ class Sequence:
     newest: list[int] = field(default_factory=list)  # sampled, where a text may end it
 
 
-def sequences_of(request: Request, *, limits: dict[str, int], ends: list[int]) -> list[Sequence]:
+def make_sequences(request: Request, *, limits: dict[str, int], ends: list[int]) -> list[Sequence]:
     """A row for each completion. Raises ContextFullError if the prompt reaches a limit."""
     sampling = request.sampling
     limit = min(limits, key=lambda name: limits[name])
@@ -35,7 +35,9 @@ def sequences_of(request: Request, *, limits: dict[str, int], ends: list[int]) -
             f"the prompt of {request.id} has {len(request.prompt)} tokens; {limit} of policy "
             f"{request.policy!r} has room for {limits[limit] - 1}"
         )
-    seeds = [request.seed if request.n == 1 else seed_of(request.seed, i) for i in range(request.n)]
+    seeds = [
+        request.seed if request.n == 1 else derive_seed(request.seed, i) for i in range(request.n)
+    ]
     return [
         Sequence(
             request=request,
@@ -48,6 +50,6 @@ def sequences_of(request: Request, *, limits: dict[str, int], ends: list[int]) -
     ]
 
 
-def draws_of(row: Sequence) -> np.ndarray:
+def draw_uniforms(row: Sequence) -> np.ndarray:
     """Return the row's uniform numbers [limit], fixed before the first token is sampled."""
     return np.random.default_rng(row.seed).random(row.limit)

@@ -20,7 +20,7 @@ class StopTexts:
         )
         self._may: dict[int, bool] = {}  # token -> whether its text holds the end of a stop
 
-    def completed(self, newest: list[int]) -> bool:
+    def is_complete(self, newest: list[int]) -> bool:
         """Return whether the last of these tokens completed a stop.
 
         Text is decoded only after a token that holds the last character of a stop: few do.

@@ -15,8 +15,8 @@ from rolecall.config.engines import LocalEngineConfig
 from rolecall.config.row_lengths import longest_sampled
 from rolecall.config.schema import Config
 from rolecall.engines.local.cached_tokens import rows_at_once
-from rolecall.engines.local.scheduler import PREFILL_IDS
-from rolecall.models.language_model import heads_of
+from rolecall.engines.local.scheduler import PREFILL_TOKENS
+from rolecall.models.language_model import get_key_value_heads
 from rolecall.models.sizes import Size
 
 LOGITS_HELD = 2  # those of the head, and a copy without the ids that the tokenizer lacks
@@ -45,7 +45,7 @@ def pass_memory(config: Config, name: str, engine: LocalEngineConfig, size: Size
 
 def largest_pass(rows: int, longest: int) -> int:
     """Return the tokens of the largest pass over so many rows of at most `longest` tokens."""
-    return min(PREFILL_IDS, rows * longest) + rows
+    return min(PREFILL_TOKENS, rows * longest) + rows
 
 
 def held_by_pass(size: Size, *, tokens: int, rows: int, is_whole: bool) -> int:
@@ -65,7 +65,7 @@ def held_by_pass(size: Size, *, tokens: int, rows: int, is_whole: bool) -> int:
 
 def _widths(size: Size) -> tuple[int, int, int]:
     """Return H * D, 2 * K * D and I; where a config does not say them, usual ones."""
-    kv_heads, head = heads_of(size.config)
+    kv_heads, head = get_key_value_heads(size.config)
     inner = getattr(size.config, "intermediate_size", None)
     if not isinstance(inner, int):
         inner = 4 * size.width

@@ -109,12 +109,12 @@ class SGLangBackend(ServedBackend):
         served = [
             name
             for name in sorted(config.policies)
-            if isinstance(section := config.engine_of(name), SGLangEngineConfig)
+            if isinstance(section := config.get_engine(name), SGLangEngineConfig)
             if section.url == url
         ]
         first = served[0]
         for name in sorted(set(self.policies) - {first}):
-            if config.engine_of(name) != config.engine_of(first):
+            if config.get_engine(name) != config.get_engine(first):
                 yield (
                     f"policies.{name}.engine: policies.{first} has another section for {url}; "
                     "write the same for both"
@@ -134,7 +134,7 @@ class SGLangBackend(ServedBackend):
 
     def make(self, inputs: EngineInputs, **options: Any) -> SGLangEngine:
         from rolecall.engines.served.sglang import SGLangEngine
-        from rolecall.models.loading import end_ids_of
+        from rolecall.models.loading import read_end_ids
         from rolecall.models.tokenizers import padded_ids
 
         name, policies = self.policies[0], self.config.policies
@@ -142,12 +142,12 @@ class SGLangBackend(ServedBackend):
         return SGLangEngine(
             self.section,
             {name: policies[name].adapter for name in self.policies},
-            end_ids=end_ids_of(base, tokenizer),
+            end_ids=read_end_ids(base, tokenizer),
             key=self.read_key(),
             padded_ids=padded_ids(base, tokenizer),
         )
 
     def _changes_all(self, name: str) -> bool:
         policy = self.config.policies[name]
-        changes = name in self.config.trained or policy.opponent_pool is not None
+        changes = name in self.config.trained_policies or policy.opponent_pool is not None
         return changes and policy.adapter is None

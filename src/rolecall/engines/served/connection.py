@@ -135,7 +135,7 @@ class Connection:
         except RefusedError as error:
             self._refuse(error)
 
-    async def all_of(
+    async def gather_calls(
         self, request_id: str, calls: list[Coroutine[Any, Any, Result]]
     ) -> list[Result]:
         """Return the results of one request's calls; where one fails, the others are not made."""
@@ -199,6 +199,6 @@ def dig(value: Any, *steps: str | int) -> Any:
     return value
 
 
-def count_of(value: Any, *steps: str | int) -> int:
+def read_count(value: Any, *steps: str | int) -> int:
     count = dig(value, *steps)
     return max(count, 0) if isinstance(count, int) else 0

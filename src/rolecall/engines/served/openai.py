@@ -23,7 +23,7 @@ from rolecall.core.interfaces.engine import (
     Sampling,
     TextEngine,
 )
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.tags import visible
 from rolecall.core.types import Floats, Ids, Message
 from rolecall.engines.served.connection import (
@@ -32,8 +32,8 @@ from rolecall.engines.served.connection import (
     DeclinedError,
     MalformedError,
     ServerError,
-    count_of,
     dig,
+    read_count,
 )
 from rolecall.runtime.spending import Account, Budget, Prices
 
@@ -84,7 +84,7 @@ class OpenAIEngine(TextEngine):
             self._answer({"messages": messages, **limit}, question.sampling, seed)
             for seed in _seeds(question.seed, question.n)
         ]
-        return await self._connection.all_of(question.id, calls)
+        return await self._connection.gather_calls(question.id, calls)
 
     async def generate(self, request: Request) -> list[Completion]:
         """Raises ServerError where the server gives no token ids."""
@@ -98,7 +98,7 @@ class OpenAIEngine(TextEngine):
         if sampling.stop:
             body["include_stop_str_in_output"] = True
         calls = [self._completion(body, sampling, seed) for seed in _seeds(request.seed, request.n)]
-        return await self._connection.all_of(request.id, calls)
+        return await self._connection.gather_calls(request.id, calls)
 
     async def cancel(self, request_id: str) -> None:
         self._connection.cancel(request_id)
@@ -121,7 +121,7 @@ class OpenAIEngine(TextEngine):
 
     async def _answer(self, body: dict[str, Any], sampling: Sampling, seed: int) -> Answer:
         def read(found: Any) -> Answer:
-            answer = _answer_of(found, sampling)
+            answer = _read_answer(found, sampling)
             answer.usage = self._paid(found)
             return answer
 
@@ -134,7 +134,7 @@ class OpenAIEngine(TextEngine):
 
     async def _completion(self, body: dict[str, Any], sampling: Sampling, seed: int) -> Completion:
         def read(found: Any) -> Completion:
-            completion = _completion_of(found)
+            completion = _read_completion(found)
             completion.usage = self._paid(found)
             return completion
 
@@ -164,7 +164,7 @@ class OpenAIEngine(TextEngine):
         return {name: value for name, value in body.items() if value is not None}
 
     def _check_budget(self) -> None:
-        if bound := self.account.spent.reached(self.account.budget):
+        if bound := self.account.spent.find_reached(self.account.budget):
             names = ", ".join(f"policies.{name}" for name in self.policies)
             raise BudgetSpentError(
                 f"{names}.engine: the budget of {bound} is spent; continue the run with a larger "
@@ -174,9 +174,9 @@ class OpenAIEngine(TextEngine):
     def _paid(self, found: Any) -> dict[str, float]:
         """Note what an answer cost. Raises ServerError where a budget counts what nobody says."""
         counts = Counts(
-            count_of(found, "usage", "prompt_tokens"),
-            count_of(found, "usage", "prompt_tokens_details", "cached_tokens"),
-            count_of(found, "usage", "completion_tokens"),
+            read_count(found, "usage", "prompt_tokens"),
+            read_count(found, "usage", "prompt_tokens_details", "cached_tokens"),
+            read_count(found, "usage", "completion_tokens"),
         )
         budget = self.account.budget
         if not counts.prompt_tokens and (budget.usd or budget.tokens):
@@ -195,7 +195,7 @@ class OpenAIEngine(TextEngine):
 
 def _seeds(seed: int, number: int) -> list[int]:
     """Each answer's own: few servers derive several from one."""
-    return [seed] if number == 1 else [seed_of(seed, index) for index in range(number)]
+    return [seed] if number == 1 else [derive_seed(seed, index) for index in range(number)]
 
 
 def _shown(message: Message) -> dict[str, str]:
@@ -204,7 +204,7 @@ def _shown(message: Message) -> dict[str, str]:
     return {"role": message.role, "content": content}
 
 
-def _answer_of(found: Any, sampling: Sampling) -> Answer:
+def _read_answer(found: Any, sampling: Sampling) -> Answer:
     """The first choice of a chat completion. Raises MalformedError."""
     choice = dig(found, "choices", 0)
     message = dig(choice, "message")
@@ -227,7 +227,7 @@ def _answer_of(found: Any, sampling: Sampling) -> Answer:
     )
 
 
-def _completion_of(found: Any) -> Completion:
+def _read_completion(found: Any) -> Completion:
     """The first choice of a completion with its tokens. Raises MalformedError, ServerError."""
     choice = dig(found, "choices", 0)
     if not isinstance(choice, dict):

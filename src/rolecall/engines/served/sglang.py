@@ -31,7 +31,7 @@ from rolecall.core.errors import InfrastructureError
 from rolecall.core.interfaces.engine import Completion, ContextFullError, Request, Sampling
 from rolecall.core.interfaces.publisher import FileEngine
 from rolecall.core.types import Floats, Ids
-from rolecall.engines.local.sequence import Sequence, sequences_of
+from rolecall.engines.local.sequence import Sequence, make_sequences
 from rolecall.engines.served.connection import CHECK_S, Connection, MalformedError, dig
 
 NEVER = -10_000.0  # added to the logit of an id that is not sampled
@@ -74,8 +74,8 @@ class SGLangEngine(FileEngine):
     async def generate(self, request: Request) -> list[Completion]:
         self._known(request.policy)
         limits = {"the server's context": await self._length()}
-        rows = sequences_of(request, limits=limits, ends=self.end_ids)
-        return await self._connection.all_of(request.id, [self._sampled(row) for row in rows])
+        rows = make_sequences(request, limits=limits, ends=self.end_ids)
+        return await self._connection.gather_calls(request.id, [self._sampled(row) for row in rows])
 
     async def cancel(self, request_id: str) -> None:
         """The server ends what nobody waits for."""
@@ -136,7 +136,7 @@ class SGLangEngine(FileEngine):
     async def resume(self) -> None:
         await self._connection.tell("POST", "/continue_generation", body={})
 
-    async def forget(self) -> None:
+    async def reset_prefix_cache(self) -> None:
         """Raises InfrastructureError while the server still samples."""
         await self._connection.tell("POST", "/flush_cache", body={})
 

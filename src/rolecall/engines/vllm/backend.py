@@ -37,7 +37,7 @@ class VllmBackend(EngineBackend):
 
     def memory(self, policy: str, size: Size | None, *, auto: str) -> Iterator[Need]:
         """Yield weights and cache, which sleep while weights are updated on one of the GPUs."""
-        from rolecall.models.memory_needs import BYTES, HOST, Need, describe_cache, need_of
+        from rolecall.models.memory_needs import BYTES, HOST, Need, describe_cache, make_need
         from rolecall.placement.devices import takes_turns
 
         dtype, owner = self.config.sampling_dtype(policy), owner_name(self.config, policy)
@@ -50,7 +50,9 @@ class VllmBackend(EngineBackend):
             label = describe_cache(cache * len(devices), size, dtype, longest)
             for device in devices:
                 each = BYTES[dtype] / len(devices)
-                yield need_of(owner, "weights", count, each, device, phase, HOST if sleeps else "")
+                yield make_need(
+                    owner, "weights", count, each, device, phase, HOST if sleeps else ""
+                )
                 yield Need(owner, label, cache, device, phase)
 
     def make(self, inputs: EngineInputs, **options: Any) -> VllmEngine:
@@ -59,26 +61,26 @@ class VllmBackend(EngineBackend):
         from rolecall.engines.vllm.engine import VllmEngine
         from rolecall.engines.vllm.launch import check_updates
         from rolecall.models.devices import device_named
-        from rolecall.models.loading import end_ids_of
-        from rolecall.models.tokenizers import num_ids
+        from rolecall.models.loading import read_end_ids
+        from rolecall.models.tokenizers import num_tokens
         from rolecall.placement.devices import takes_turns
 
         config, name = self.config, self.policies[0]
         policy, auto = config.policies[name], str(device_named("auto"))
         tokenizer = inputs.tokenizers[name]
-        is_updated = name in config.trained and policy.adapter is None
+        is_updated = name in config.trained_policies and policy.adapter is None
         if is_updated and installed.on_cpu() and Path(policy.base).is_dir():
             check_updates(policy.base)
         sleeps = inputs.sleeps
         return VllmEngine(
             policy.base,
             {name: config.policies[name].adapter for name in self.policies},
-            end_ids=end_ids_of(policy.base, tokenizer),
+            end_ids=read_end_ids(policy.base, tokenizer),
             options=self.section.model_copy(update={"dtype": config.sampling_dtype(name)}),
             device=self.devices(auto=auto)[0][0],
             takes_turns=takes_turns(config, name, auto=auto) if sleeps is None else sleeps,
             threads=inputs.threads,
-            vocabulary=num_ids(tokenizer),
+            vocabulary=num_tokens(tokenizer),
         )
 
     async def make_hosted(self, inputs: EngineInputs) -> FileEngine:

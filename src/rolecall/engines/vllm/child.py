@@ -43,11 +43,11 @@ def main() -> None:
     connection = socket.socket(fileno=number)
     connection.set_inheritable(False)
 
-    def forked() -> None:
+    def after_fork() -> None:
         end_with_vllm()
         connection.close()  # or the driver would not see that this process has ended
 
-    os.register_at_fork(after_in_child=forked)
+    os.register_at_fork(after_in_child=after_fork)
     launch = wire.read(connection)
     if launch is not None:
         asyncio.run(serve(connection, launch))
@@ -63,9 +63,9 @@ async def serve(connection: socket.socket, launch: Any) -> None:
         reader, writer = await asyncio.open_connection(sock=connection)
         service = Service(llm, launch)
         try:
-            writer.write(wire.packed((0, True, await service.begin())))
+            writer.write(wire.pack((0, True, await service.begin())))
         except ValueError as error:
-            writer.write(wire.packed((0, False, wire.Failure("value", str(error)))))
+            writer.write(wire.pack((0, False, wire.Failure("value", str(error)))))
         tasks: dict[int, asyncio.Task[None]] = {}
         while (message := await wire.read_from(reader)) is not None:
             call, method, _ = message
@@ -101,7 +101,7 @@ async def _answer(service: Any, writer: asyncio.StreamWriter, message: Any) -> N
     except Exception as error:
         traceback.print_exc()
         result = wire.Failure("engine", f"{type(error).__name__}: {error}")
-    writer.write(wire.packed((call, done, result)))
+    writer.write(wire.pack((call, done, result)))
     await writer.drain()
 
 

@@ -17,9 +17,9 @@ from rolecall.core.interfaces.engine import Completion, ContextFullError, Reques
 from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.core.interfaces.publisher import DirectEngine
 from rolecall.core.types import Floats, Ids
-from rolecall.engines.local.sequence import sequences_of
+from rolecall.engines.local.sequence import make_sequences
 from rolecall.engines.vllm import installed
-from rolecall.engines.vllm.launch import launch_of
+from rolecall.engines.vllm.launch import plan_launch
 from rolecall.engines.vllm.process import Call, VllmProcess
 from rolecall.models.loading import locate
 from rolecall.runtime import call_tree
@@ -56,7 +56,7 @@ class VllmEngine(DirectEngine):
         on_cpu = installed.on_cpu()
         self.can = frozenset({"adapters", "pause"} | ({"sleep"} if takes_turns else set()))
         self.policies, self.options = dict(policies), options
-        self._launch = launch_of(
+        self._launch = plan_launch(
             locate(base), policies, end_ids=end_ids, options=options, on_cpu=on_cpu, device=device,
             takes_turns=takes_turns, threads=threads, vocabulary=vocabulary,
         )  # fmt: skip
@@ -94,7 +94,7 @@ class VllmEngine(DirectEngine):
         with call_tree.waiting():
             await self.start()
             limits = {"the model's context": self._max_length}
-            rows = sequences_of(request, limits=limits, ends=list(self._launch.end_ids))
+            rows = make_sequences(request, limits=limits, ends=list(self._launch.end_ids))
             calls = [
                 self._call(
                     "generate", policy=request.policy, prompt=request.prompt,
@@ -176,8 +176,8 @@ class VllmEngine(DirectEngine):
     async def resume(self) -> None:
         await self._ask("resume")
 
-    async def forget(self) -> None:
-        await self._ask("forget")
+    async def reset_prefix_cache(self) -> None:
+        await self._ask("reset_prefix_cache")
 
     async def sleep(self, *, weights: bool) -> None:
         """Weights are kept in the computer's memory."""

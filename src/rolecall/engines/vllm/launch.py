@@ -37,7 +37,7 @@ class Launch:
     threads: int  # on a CPU
 
 
-def launch_of(
+def plan_launch(
     model: str,
     policies: Mapping[str, Adapter | None],
     *,

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 from rolecall.core.errors import InfrastructureError
 from rolecall.engines.vllm import wire
 from rolecall.engines.vllm.launch import Launch, environment
-from rolecall.runtime.logs import lines_of
+from rolecall.runtime.logs import read_lines
 from rolecall.runtime.scratch import MEMORY
 
 CLOSE_S = 15.0  # until a process that was told to end is killed
@@ -68,7 +68,7 @@ class VllmProcess:
             if self._gone:
                 raise InfrastructureError(self._gone)
             self._waiting[call.number] = call.future
-        self._outbox.put(wire.packed((call.number, method, arguments)))
+        self._outbox.put(wire.pack((call.number, method, arguments)))
         return call
 
     def drop(self, call: Call) -> None:
@@ -77,13 +77,13 @@ class VllmProcess:
             waiting = self._waiting.pop(call.number, None)
         if waiting is not None:
             waiting.cancel()
-            self._outbox.put(wire.packed((call.number, "drop", {})))
+            self._outbox.put(wire.pack((call.number, "drop", {})))
 
     def close(self) -> None:
         """End the process and all that it has started; returns when they have ended."""
         self._closing = True
         if self.ready.done():
-            self._outbox.put(wire.packed((0, "close", {})))
+            self._outbox.put(wire.pack((0, "close", {})))
             self._thread.join(CLOSE_S)
         if self._thread.is_alive() and self._process is not None:
             self._process.kill()
@@ -99,7 +99,7 @@ class VllmProcess:
                 _reaped(self._process, 0.0)
         for shared in (file for name in self._meetings for file in MEMORY.glob(f"{name}-*")):
             shared.unlink(missing_ok=True)
-        lines = lines_of(self.log, begins=begins)
+        lines = read_lines(self.log, begins=begins)
         cause = "" if self.ready.done() else _cause(lines)
         last = "\n".join(lines[-LAST_LINES:])
         end = f"its log ends with:\n{last}" if last else "its log is empty"
@@ -123,7 +123,7 @@ class VllmProcess:
             how, patience_s = "ended while it started", CLOSE_S
             try:
                 with suppress(ConnectionError):  # it has ended at once: so `read` says too
-                    ours.sendall(wire.packed(self._launch))
+                    ours.sendall(wire.pack(self._launch))
                 first = wire.read(ours)
             except TimeoutError:
                 limit = f"{self._start_timeout_s:g} s (engine.start_timeout_s)"

@@ -140,7 +140,7 @@ class Service:
 
     async def load(self, *, policy: str, version: int, folder: str, files: list[str]) -> None:
         """Sample with the weights in a folder, whose safetensors `files` are all of them."""
-        async with self._weights_of(policy, version):
+        async with self._loading_weights(policy, version):
             if policy in self.launch.adapters:
                 await self._take_adapter(policy, folder)
             else:
@@ -148,11 +148,11 @@ class Service:
 
     async def receive(self, *, policy: str, version: int, at: dict[str, Any], number: int) -> None:
         """Sample with all the weights that a learner sends."""
-        async with self._weights_of(policy, version):
+        async with self._loading_weights(policy, version):
             await self._take_all("take_sent", at, number, of="what the learner sends")
 
     @asynccontextmanager
-    async def _weights_of(self, policy: str, version: int) -> AsyncIterator[None]:
+    async def _loading_weights(self, policy: str, version: int) -> AsyncIterator[None]:
         """Nothing is sampled inside; afterwards what is sampled has this version."""
         async with self._changing:
             await self._stop_sampling()
@@ -203,7 +203,7 @@ class Service:
             self._held.discard("pause")
             await self._sample_again()
 
-    async def forget(self) -> None:
+    async def reset_prefix_cache(self) -> None:
         await self.llm.reset_prefix_cache(reset_running_requests=True)
 
     async def sleep(self, *, weights: bool) -> None:

@@ -25,7 +25,7 @@ class Failure:
     text: str
 
 
-def packed(message: Any) -> bytes:
+def pack(message: Any) -> bytes:
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(body)) + body
 

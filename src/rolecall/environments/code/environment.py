@@ -11,12 +11,12 @@ from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.tags import find_program, find_tag, visible
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import GENERATED, gather, generates, listed
+from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.code.generated import GeneratedCode, Kind
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, mismatches, read_pair
 from rolecall.environments.code.reference_check import Outcome, report_references, run_references
 from rolecall.environments.code.remembered import Remembered
-from rolecall.environments.code.rows import code_tasks, pairs_of
+from rolecall.environments.code.rows import code_tasks, read_pairs
 from rolecall.sandbox.base import Limits, SandboxError, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.verdict import Examination, examine, stdin_tests
@@ -56,7 +56,7 @@ class CodeEnvironment:
 
         Options of generated problems are errors where nothing is generated.
         """
-        self.sources = {"train": listed(train), "test": listed(test)}
+        self.sources = {"train": list_sources(train), "test": list_sources(test)}
         generates(self.sources, level=level, kinds=kinds, test_size=test_size)
         if level is not None and not 1 <= level <= 4:
             raise ValueError(f"level must be 1 to 4 steps (it is {level})")
@@ -103,13 +103,13 @@ class CodeEnvironment:
             world = CodeWorld(task, sandbox, ran=Remembered(), limits=self.limits, measure="pass")
             return await world.run_tests(task.info["reference"])
 
-        async def checked() -> Outcome:
+        async def check() -> Outcome:
             try:
                 return await run_references(with_reference, passes, limit_s=CHECKING_S)
             finally:
                 await sandbox.close()
 
-        report_references(checked, path)
+        report_references(check, path)
 
     def _new_sandbox(self) -> Bubblewrap:
         """Raises SandboxError where this machine can have none."""
@@ -169,7 +169,7 @@ class CodeWorld(World):
         program = self.program = self._program(action)
         if program is None:
             return Observation(NO_CODE)
-        examples = pairs_of(self.task)
+        examples = read_pairs(self.task)
         if not examples:
             return Observation("The task has no examples to run.")
         wrong = await self._mismatches(program, examples)

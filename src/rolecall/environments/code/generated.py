@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Literal
 
 from rolecall.core.interfaces.environment import ENDLESS
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.data.sources import LazyTasks
 from rolecall.environments.code.hidden_tests import Pair
@@ -53,11 +53,11 @@ class GeneratedCode(LazyTasks):
         self.split, self.level, self.kinds, self.size = split, level, tuple(kinds), size
 
     def make(self, index: int) -> Task:
-        random = Random(seed_of("code", self.split, self.level, index))
+        random = Random(derive_seed("code", self.split, self.level, index))
         while True:
             kind = random.choice(self.kinds)
             task = _task(random, kind, self.level, name=f"{kind}-{self.split}-{index}")
-            is_test = seed_of(task.info["text"]) % TEST_SHARE == 0
+            is_test = derive_seed(task.info["text"]) % TEST_SHARE == 0
             if is_test == (self.split == "test"):
                 return task
 

@@ -16,7 +16,7 @@ from rolecall.sandbox.answers import Answer, answers
 from rolecall.sandbox.base import Limits, Run
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.inside.calls import encode
-from rolecall.sandbox.verdict import same_output
+from rolecall.sandbox.verdict import is_same_output
 
 MOST_PAIRS = 10  # at once
 SAME = 1e-6  # numbers that differ by less are equal
@@ -104,16 +104,16 @@ def _same(given: object, expected: object) -> bool:
 async def _printed(
     sandbox: Bubblewrap, program: str, *, pairs: Sequence[Pair], limits: Limits
 ) -> dict[int, str]:
-    async def told(pair: Pair) -> str:
+    async def describe(pair: Pair) -> str:
         stdin, expected = ast.literal_eval(pair.given), ast.literal_eval(pair.expected)
         line = stdin if stdin.endswith("\n") else f"{stdin}\n"  # an empty one is no end of file
         ran = await sandbox.run(Run(program, stdin=line, limits=limits))
         if ran.status != "finished":
             last = (ran.stderr.strip().splitlines() or [""])[-1]
             return f"ends with {ran.limit or ran.status} {last[:MOST_SHOWN]}".strip()
-        if same_output(ran.stdout, expected):
+        if is_same_output(ran.stdout, expected):
             return ""
         return f"prints {ran.stdout.rstrip()[:MOST_SHOWN]!r}"
 
-    answers = await asyncio.gather(*(told(pair) for pair in pairs))
+    answers = await asyncio.gather(*(describe(pair) for pair in pairs))
     return {number: answer for number, answer in enumerate(answers) if answer}

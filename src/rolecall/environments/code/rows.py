@@ -216,6 +216,6 @@ def _value(text: Any) -> Any:
         return text
 
 
-def pairs_of(task: Task) -> list[Pair]:
+def read_pairs(task: Task) -> list[Pair]:
     """Return the public examples of a task."""
     return [Pair(call, expected) for call, expected in task.info.get("examples", [])]

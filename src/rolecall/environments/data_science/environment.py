@@ -12,20 +12,20 @@ from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.interfaces.tool import Tool, wrote
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import GENERATED, gather, generates, listed
+from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.data_science.generated import SUBMISSION, GeneratedTables, Kind
 from rolecall.environments.data_science.rows import (
-    ends_of,
-    grading_of,
-    inputs_of,
     modelling_tasks,
-    truth_of,
+    read_grading,
+    read_inputs,
+    read_truth,
+    score_range,
 )
 from rolecall.grading.submissions import grade
-from rolecall.grading.tabular import Invalid, metric_named, normalised
+from rolecall.grading.tabular import Invalid, metric_named, normalise
 from rolecall.sandbox.base import Limits, Ran, Run
 from rolecall.tools.functions import tool
-from rolecall.tools.python import Python, said
+from rolecall.tools.python import Python, describe_run
 
 KINDS: tuple[Kind, ...] = ("regression", "classes", "ranking", "counts")
 REQUIRED = {
@@ -71,7 +71,7 @@ class DataScienceEnvironment:
 
         Options of generated tables are errors where nothing is generated.
         """
-        self.sources = {"train": listed(train), "test": listed(test)}
+        self.sources = {"train": list_sources(train), "test": list_sources(test)}
         named = self.sources["train"] + self.sources["test"]
         generates(self.sources, kinds=kinds, test_size=test_size)
         if {*named} == {GENERATED} and (prompts or root or by_type):
@@ -131,10 +131,10 @@ class DataScienceWorld(World):
 
     def __init__(self, task: Task, run: Callable[[Run], Awaitable[Ran]], *, limits: Limits) -> None:
         self.task, self.run, self.limits = task, run, limits
-        self.grading = grading_of(task)
-        self.inputs = inputs_of(task)
-        self.truth = truth_of(task)
-        self.baseline, self.best = ends_of(task, self.truth)
+        self.grading = read_grading(task)
+        self.inputs = read_inputs(task)
+        self.truth = read_truth(task)
+        self.baseline, self.best = score_range(task, self.truth)
         self.files = dict(self.inputs)
         self.missing: dict[str, list[str]] = {}  # role -> files it did not leave
         self._lock = asyncio.Lock()  # calls of one message run in their order
@@ -162,7 +162,7 @@ class DataScienceWorld(World):
             # What a run that was stopped leaves may be half written.
             files = self.files if ran.status == "timeout" else ran.files
             after = {**files, **self.inputs}
-            text = said(ran)
+            text = describe_run(ran)
             if stale(self.files, after, failed=ran.status != "finished"):
                 del after[SUBMISSION]
                 text += f"\n[{SUBMISSION} is older than what it was made of: removed]"
@@ -218,7 +218,7 @@ class DataScienceWorld(World):
             episode.count(f"submission_{invalid.kind}")
             return {"team": 0.0}
         episode.count("completed")
-        score = normalised(raw, baseline=self.baseline, best=self.best)
+        score = normalise(raw, baseline=self.baseline, best=self.best)
         if math.isfinite(raw):
             episode.metrics["raw_score"] = raw
         episode.metrics["normalised_score"] = score

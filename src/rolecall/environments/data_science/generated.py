@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rolecall.core.interfaces.environment import ENDLESS
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.data.sources import LazyTasks
 from rolecall.grading.submissions import Grading, Table, write_table
@@ -43,12 +43,12 @@ class GeneratedTables(LazyTasks):
         self.split, self.kinds, self.size = split, tuple(kinds), size
 
     def make(self, index: int) -> Task:
-        random = np.random.default_rng(seed_of("tables", self.split, index))
+        random = np.random.default_rng(derive_seed("tables", self.split, index))
         kind = self.kinds[random.integers(len(self.kinds))]
         return _task(random, kind, name=f"{kind}-{self.split}-{index}")
 
 
-def asked(grading: Grading) -> str:
+def describe_submission(grading: Grading) -> str:
     """Return the end of a prompt, which states what is to be handed in."""
     better = "higher" if metric_named(grading.metric).higher else "lower"
     columns = ", ".join([grading.id_column, *grading.targets])
@@ -78,7 +78,8 @@ def _task(random: np.random.Generator, kind: Kind, *, name: str) -> Task:
     table: Table = {"id": ids} | features | {"target": target}
     train = {column: cells[:NUM_TRAIN] for column, cells in table.items()}
     test = {column: cells[NUM_TRAIN:] for column, cells in table.items() if column != "target"}
-    prompt = f"Table {name}: predict the column target. {_meaning(kind)}\n\n{asked(grading)}"
+    prompt = f"Table {name}: predict the column target. {_meaning(kind)}\n\n"
+    prompt += describe_submission(grading)
     info = {
         "source": kind,
         "files": {"train.csv": write_table(train).decode(), "test.csv": write_table(test).decode()},

@@ -14,7 +14,7 @@ from typing import Any
 from rolecall.core.types import Task
 from rolecall.data.files import Row
 from rolecall.data.tasks import given_id, read_tasks
-from rolecall.environments.data_science.generated import asked
+from rolecall.environments.data_science.generated import describe_submission
 from rolecall.grading.submissions import Grading, Table, grade, read_table, write_table
 from rolecall.grading.tabular import constant, metric_named
 
@@ -59,7 +59,7 @@ def _task(row: Row, name: str, records: dict[str, Any], *, root: Path, by_type: 
         targets=[targets] if isinstance(targets, str) else list(targets),
         id_column=record["id_column"],
     )
-    prompt = f"{record.get('cleaned_prompt') or row['prompt']}\n\n{asked(grading)}"
+    prompt = f"{record.get('cleaned_prompt') or row['prompt']}\n\n{describe_submission(grading)}"
     info = {
         "source": f"dsbench-{record['task_type']}" if by_type else "dsbench",
         "grading": asdict(grading),
@@ -91,18 +91,18 @@ def _records(path: Path) -> dict[str, Any]:
     return records
 
 
-def grading_of(task: Task) -> Grading:
+def read_grading(task: Task) -> Grading:
     return Grading(**task.info["grading"])
 
 
-def inputs_of(task: Task) -> dict[str, bytes]:
+def read_inputs(task: Task) -> dict[str, bytes]:
     """Return the files given to the team. Raises ValueError that names a file that is not there."""
     if "files" in task.info:
         return {name: text.encode() for name, text in task.info["files"].items()}
     return {name: _content(path, task=task) for name, path in task.info["paths"].items()}
 
 
-def truth_of(task: Task) -> Table:
+def read_truth(task: Task) -> Table:
     """Return the held-out rows. Raises ValueError that names a file that is not there."""
     if "files" in task.info:
         return read_table(str(task.answer).encode())
@@ -113,14 +113,14 @@ def truth_of(task: Task) -> Table:
     return read_table(_content(str(paths[0]), task=task))
 
 
-def ends_of(task: Task, truth: Table) -> tuple[float, float]:
+def score_range(task: Task, truth: Table) -> tuple[float, float]:
     """(baseline, best): of the record, else of the best constant, and of a perfect answer."""
-    grading = grading_of(task)
+    grading = read_grading(task)
     baseline, best = task.info["baseline"], task.info["best"]
     if best is None:
         best = 1.0 if metric_named(grading.metric).higher else 0.0
     if baseline is None:
-        train = read_table(inputs_of(task)["train.csv"])
+        train = read_table(read_inputs(task)["train.csv"])
         ids = truth[grading.id_column]
         guess = {grading.id_column: ids}
         for column in grading.targets:

@@ -14,9 +14,13 @@ from typing import Protocol
 
 from rolecall.config import registry
 from rolecall.core.interfaces.environment import Observation, World
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Task, group_by
-from rolecall.environments.games.exploitability import cross_play, exploitability, played
+from rolecall.environments.games.exploitability import (
+    action_frequencies,
+    cross_play,
+    exploitability,
+)
 
 BRACKETS = re.compile(r"\[([^\[\]]+)\]")
 GAMES = {"kuhn": "rolecall.environments.games.kuhn:Kuhn"}
@@ -62,14 +66,17 @@ class GameEnvironment:
 
     def __init__(self, game: str = "kuhn", train_size: int = 10_000, test_size: int = 200) -> None:
         self.game = game
-        self.make = registry.imported(GAMES.get(game, game), key="environment.game")
+        self.make = registry.import_object(GAMES.get(game, game), key="environment.game")
         self.sizes = {"train": train_size, "test": test_size}
 
     def tasks(self, split: str) -> Sequence[Task]:
         rules = self.make(Random(0)).rules
         return [
             Task(
-                f"{split}-{deal}", rules, None, {"source": self.game, "deal": seed_of(split, deal)}
+                f"{split}-{deal}",
+                rules,
+                None,
+                {"source": self.game, "deal": derive_seed(split, deal)},
             )
             for deal in range(self.sizes[split])
         ]
@@ -88,11 +95,11 @@ class GameEnvironment:
         moves = [t for episode in episodes for t in episode.turns if "action" in t.info]
         if not moves or not hasattr(self.make, "deals"):
             return {}
-        deals, team = self.make.deals(), played(moves)
+        deals, team = self.make.deals(), action_frequencies(moves)
         measures = {"exploitability": exploitability(deals, [team, team])}
         of_agents = {turns[0].agent: turns for turns in group_by(moves, "agent")}
         whole = {
-            name: played(turns)
+            name: action_frequencies(turns)
             for name, turns in sorted(of_agents.items())
             if len({turn.seat for turn in turns}) == self.make.seats
         }
@@ -117,7 +124,7 @@ class GameWorld(World):
         self.warned = False
         self.num_illegal = 0
 
-    def seated(self, names: list[str]) -> None:
+    def seat_agents(self, names: list[str]) -> None:
         """Seat the agents; `names` are in the order of the seats."""
         if len(names) != self.game.seats:
             raise ValueError(f"the game has {self.game.seats} seats, {len(names)} agents play")

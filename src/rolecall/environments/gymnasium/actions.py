@@ -22,7 +22,7 @@ class Actions:
     names: tuple[str, ...]
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The text that tells an agent its actions."""
         if not self.names:
             return "Write your action and nothing else."
@@ -42,7 +42,7 @@ class Actions:
         return int(self.space.start) + self.names.index(named.pop())
 
 
-def actions_of(space: Any, names: Sequence[str] | None) -> Actions:
+def describe_actions(space: Any, names: Sequence[str] | None) -> Actions:
     """Raises ValueError for a space of another kind, and for names that do not fit it."""
     spaces = optional("gymnasium.spaces", extra="gym")
     if isinstance(space, spaces.Text):
@@ -59,6 +59,6 @@ def actions_of(space: Any, names: Sequence[str] | None) -> Actions:
     return Actions(space, named)
 
 
-def shown_by(path: str | None, *, key: str) -> Show:
+def choose_display(path: str | None, *, key: str) -> Show:
     """The function at an import path; without one `str`. Raises ConfigError naming the key."""
-    return str if path is None else registry.imported(path, key=key)
+    return str if path is None else registry.import_object(path, key=key)

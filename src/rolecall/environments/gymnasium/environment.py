@@ -11,9 +11,9 @@ from rolecall.config import registry
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.optional import optional
 from rolecall.core.types import Episode, Task
-from rolecall.environments.gymnasium.actions import Actions, Show, actions_of, shown_by
+from rolecall.environments.gymnasium.actions import Actions, Show, choose_display, describe_actions
 from rolecall.environments.gymnasium.tasks import Seeds
-from rolecall.tools.functions import in_thread
+from rolecall.tools.functions import run_in_thread
 
 REGISTERED = re.compile(r"([\w.-]+:)?[\w./-]+-v\d+")
 NOTICE = "That was not one legal action."
@@ -69,22 +69,22 @@ class GymnasiumEnvironment:
             raise ValueError(f"low {low} must be below high {high}, penalty {penalty} not below 0")
         gymnasium = optional("gymnasium", extra="gym")
 
-        def made() -> Any:
+        def make_env() -> Any:
             if REGISTERED.fullmatch(make):
                 return gymnasium.make(make, **options or {})
-            return registry.imported(make, key="environment.make")(**options or {})
+            return registry.import_object(make, key="environment.make")(**options or {})
 
         try:
-            probe = made()
+            probe = make_env()
         except (gymnasium.error.Error, TypeError) as error:
             raise ValueError(f"{make} cannot be made with options {options}: {error}") from error
         try:
-            named = actions_of(probe.action_space, actions)
+            named = describe_actions(probe.action_space, actions)
         finally:
             probe.close()
-        shown = shown_by(show, key="environment.show")
-        self.play = Play(made, named, shown, low, high, penalty, step_rewards)
-        self.rules, self.test_size = f"{rules}\n{named.told}".strip(), test_size
+        shown = choose_display(show, key="environment.show")
+        self.play = Play(make_env, named, shown, low, high, penalty, step_rewards)
+        self.rules, self.test_size = f"{rules}\n{named.description}".strip(), test_size
 
     def tasks(self, split: str) -> Sequence[Task]:
         return Seeds(split, prompt=self.rules, test_size=self.test_size)
@@ -115,7 +115,7 @@ class GymnasiumWorld(World):
         play, read = self.play, self.play.actions.read(action)
         if read is None:
             self.num_illegal += 1
-            return Observation(f"{NOTICE}\n{play.actions.told}", reward=-play.penalty)
+            return Observation(f"{NOTICE}\n{play.actions.description}", reward=-play.penalty)
         seen, reward, terminated, truncated, _ = await self._call(lambda: self.env.step(read))
         self.total += float(reward)
         paid = float(reward) / (play.high - play.low) if play.pays_steps else 0.0
@@ -145,4 +145,4 @@ class GymnasiumWorld(World):
                 self.under_way = False
 
         self.under_way = True
-        return await in_thread(run)
+        return await run_in_thread(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rolecall.core.interfaces.environment import ENDLESS
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.data.sources import LazyTasks
 
@@ -20,6 +20,6 @@ class Seeds(LazyTasks):
         self.size = test_size if split == "test" else ENDLESS
 
     def make(self, index: int) -> Task:
-        seed = seed_of(self.split, index) % 2**30 * 2 + (self.split == "test")
+        seed = derive_seed(self.split, index) % 2**30 * 2 + (self.split == "test")
         info = {"source": self.split, "seed": seed}
         return Task(f"{self.split}-{index}", self.prompt, None, info)

@@ -15,8 +15,8 @@ from rolecall.runtime.retrying import (
     RetryableError,
     Retrying,
     RetryLimits,
+    describe_error,
     failure,
-    in_words,
 )
 from rolecall.runtime.secret_texts import excerpt, remember_secret
 
@@ -93,10 +93,10 @@ class FrozenLlm:
                 **options,
             )
         except openai.APIStatusError as error:
-            message = in_words(error)
+            message = describe_error(error)
             raise failure(error.status_code, message, headers=error.response.headers) from None
         except (openai.APIError, ValueError) as error:  # no connection, or no JSON
-            raise RetryableError(in_words(error)) from None
+            raise RetryableError(describe_error(error)) from None
         return self._read(answer)
 
     def _read(self, answer: Any) -> str:

@@ -13,14 +13,14 @@ from typing import Literal
 
 from rolecall.core.errors import InfrastructureError
 from rolecall.core.interfaces.environment import Observation, World
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.tags import find_tag, visible
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import gather, listed
+from rolecall.data.sources import gather, list_sources
 from rolecall.environments.llm.chat import FrozenLlm, Said
 from rolecall.environments.text.rows import text_tasks
-from rolecall.environments.tool_use.environment import same_answer
+from rolecall.environments.tool_use.environment import is_same_answer
 from rolecall.grading.qa import targets
 
 SCORE = re.compile(r"<score>\s*(\d+(?:\.\d+)?)\s*</score>")
@@ -88,7 +88,7 @@ class LlmEnvironment:
             raise ValueError("score: equal needs the column of the answer")
         if score == "equal" and scoring is not None:
             raise ValueError("scoring has no effect: the frozen model does not score")
-        self.sources = {"train": listed(train), "test": listed(test)}
+        self.sources = {"train": list_sources(train), "test": list_sources(test)}
         self.question, self.answer = question, answer
         judges = score == "model"
         self.setting = Setting(system, secret, done, opens, judges, scoring or ORDER)
@@ -157,12 +157,12 @@ class LlmWorld(World):
         answer = find_tag(episode.answer, "answer")
         if not answer or episode.metrics.get("truncated"):
             return {"team": 0.0}
-        return {"team": float(same_answer(answer, targets(self.task.answer)))}
+        return {"team": float(is_same_answer(answer, targets(self.task.answer)))}
 
     async def _answer(self, said: str) -> Observation:
         async with self.speaking:
             messages = [*self.dialogue, {"role": "user", "content": said}]
-            reply = await self.llm.reply(messages, seed=seed_of(self.seed, len(messages)))
+            reply = await self.llm.reply(messages, seed=derive_seed(self.seed, len(messages)))
             self.dialogue = [*messages, {"role": "assistant", "content": reply}]
             key = str(self.dialogue[1:])
         done = bool(self.setting.done) and self.setting.done in reply
@@ -180,14 +180,14 @@ class LlmWorld(World):
         parts.append(f"{self.setting.scoring}\nEnd with <score>x</score>, x from 0 to 1.")
         messages = [*self.dialogue, {"role": "user", "content": "\n\n".join(parts)}]
         for number in range(SCORE_TRIES):
-            reply = await self.llm.reply(messages, seed=seed_of(self.seed, "score", number))
-            score = score_of(reply)
+            reply = await self.llm.reply(messages, seed=derive_seed(self.seed, "score", number))
+            score = read_score(reply)
             if score is not None:
                 return score
         raise InfrastructureError(f"no score in {SCORE_TRIES} replies; the last: {reply[-200:]!r}")
 
 
-def score_of(reply: str) -> float | None:
+def read_score(reply: str) -> float | None:
     """Return the number of the one `<score>` that ends the reply; None for anything else.
 
     score_of("Good. <score>0.75</score>") -> 0.75; score_of("<score>8</score>") -> None

@@ -11,7 +11,7 @@ from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import GENERATED, gather, generates, listed
+from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.math.generated import Generated, Kind
 from rolecall.environments.math.rows import math_tasks
 from rolecall.grading.math.answers import extract
@@ -43,7 +43,7 @@ class MathEnvironment:
 
         Options of generated problems are errors where nothing is generated.
         """
-        self.sources = {"train": listed(train), "test": listed(test)}
+        self.sources = {"train": list_sources(train), "test": list_sources(test)}
         generates(self.sources, level=level, kinds=kinds, test_size=test_size)
         if level is not None and not 1 <= level <= 6:
             raise ValueError(f"level must be 1 to 6 operations (it is {level})")

@@ -11,7 +11,7 @@ from random import Random
 from typing import Literal
 
 from rolecall.core.interfaces.environment import ENDLESS
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.data.sources import LazyTasks
 
@@ -33,11 +33,11 @@ class Generated(LazyTasks):
         self.split, self.level, self.kinds, self.seed, self.size = split, level, kinds, seed, size
 
     def make(self, index: int) -> Task:
-        random = Random(seed_of("generated", self.split, self.level, self.seed, index))
+        random = Random(derive_seed("generated", self.split, self.level, self.seed, index))
         kind = random.choice(list(self.kinds))
         while True:
             text, answer, steps = _MAKERS[kind](random, self.level)
-            is_test = seed_of(text) % TEST_SHARE == 0
+            is_test = derive_seed(text) % TEST_SHARE == 0
             if is_test == (self.split == "test") and answer >= 0:
                 info = {"source": kind, "steps": steps}
                 return Task(f"{kind}-{self.split}-{index}", text, str(answer), info)

@@ -12,7 +12,7 @@ from rolecall.config import registry
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Episode, Task
 from rolecall.environments.games.environment import GameWorld
-from rolecall.environments.gymnasium.actions import Actions, Show, actions_of, shown_by
+from rolecall.environments.gymnasium.actions import Actions, Show, choose_display, describe_actions
 from rolecall.environments.gymnasium.tasks import Seeds
 
 DEFAULT_RULES = "Play the game. Write one action in brackets."
@@ -46,9 +46,9 @@ class PettingZooEnvironment:
 
         Raises ValueError for a game whose agents have not all the same Discrete actions.
         """
-        self.make = registry.imported(make, key="environment.make")
+        self.make = registry.import_object(make, key="environment.make")
         self.options, self.rules, self.test_size = options or {}, rules, test_size
-        self.show = shown_by(show, key="environment.show")
+        self.show = choose_display(show, key="environment.show")
         self.illegal_reward, self.max_moves = illegal_reward, max_moves
         try:
             probe = self.make(**self.options)
@@ -56,7 +56,7 @@ class PettingZooEnvironment:
             raise ValueError(f"{make} cannot be made with options {options}: {error}") from error
         try:
             action_sets = [
-                actions_of(probe.action_space(a), actions) for a in probe.possible_agents
+                describe_actions(probe.action_space(a), actions) for a in probe.possible_agents
             ]
         finally:
             probe.close()

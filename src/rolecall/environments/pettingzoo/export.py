@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rolecall.core.optional import needs
+from rolecall.core.renamed import answer_old_names
 from rolecall.environments.games.environment import Game
 from rolecall.environments.games.kuhn import MOVES, Kuhn
 
@@ -104,7 +105,7 @@ class AsPettingZoo(AECEnv[str, Seen, int]):
         self.agent_selection = self.possible_agents[self.game.to_move or 0]
 
 
-def text_of(seen: Seen) -> str:
+def observation_text(seen: Seen) -> str:
     """Return the text of an observation: rules and what the seat may know."""
     return bytes(seen["observation"]).rstrip(b"\0").decode()
 
@@ -113,3 +114,9 @@ def kuhn() -> AsPettingZoo:
     """Kuhn poker."""
     actions = dict.fromkeys(action for _, legal in MOVES.values() for action in legal)
     return AsPettingZoo(Kuhn, name="kuhn_v0", actions=list(actions))
+
+
+__getattr__ = answer_old_names(
+    __name__,
+    {"text_of": "observation_text"},
+)

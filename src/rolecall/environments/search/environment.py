@@ -11,7 +11,7 @@ from rolecall.core.interfaces.tool import Tool
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import GENERATED, gather, generates, listed
+from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.search.generated import HopWorld
 from rolecall.environments.search.rows import search_tasks
 from rolecall.grading.qa import exact_match, f1, targets
@@ -63,7 +63,7 @@ class SearchEnvironment:
 
         Options of generated questions are errors where nothing is generated.
         """
-        self.sources = {"train": listed(train), "test": listed(test)}
+        self.sources = {"train": list_sources(train), "test": list_sources(test)}
         is_generated = generates(
             self.sources, hops=hops, corpus_size=corpus_size, test_size=test_size
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
 
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.retrieval.base import Passage
 
@@ -92,13 +92,13 @@ class HopWorld:
         if not SIZES[0] <= num_passages <= SIZES[1]:
             raise ValueError(f"a generated corpus has {SIZES[0]} to {SIZES[1]} passages")
         self.seed = seed
-        self.entities = _entities(num_passages, Random(seed_of("hops", seed)))
+        self.entities = _entities(num_passages, Random(derive_seed("hops", seed)))
         self.passages = [_passage(entity) for entity in self.entities]
 
-    def retold(self, seed: int) -> HopWorld:
+    def with_new_facts(self, seed: int) -> HopWorld:
         """Return a world of the same names with other facts."""
         other = copy.copy(self)
-        other.seed = seed_of("retold", self.seed, seed)
+        other.seed = derive_seed("retold", self.seed, seed)
         other.entities = [replace(entity, facts={}) for entity in self.entities]
         _draw_facts(other.entities, Random(other.seed))
         other.passages = [_passage(entity) for entity in other.entities]
@@ -117,7 +117,7 @@ class HopWorld:
             for number in sorted(set(hops))
             for chain in _chains(entity, number)
         ]
-        Random(seed_of("hop questions", self.seed, split)).shuffle(chains)
+        Random(derive_seed("hop questions", self.seed, split)).shuffle(chains)
         return [_task(chain, f"hops-{split}-{number}") for number, chain in enumerate(chains)]
 
 

@@ -12,7 +12,7 @@ from rolecall.core.interfaces.environment import ENDLESS, Observation, World
 from rolecall.core.tags import visible
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import GENERATED, gather, generates, listed
+from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.text.generated import MOST_FACTS, Reports
 from rolecall.environments.text.rows import text_tasks
 from rolecall.grading.qa import targets
@@ -42,7 +42,7 @@ class TextEnvironment:
 
         Options are errors where they have no effect.
         """
-        self.sources = {"train": listed(train), "test": listed(test)}
+        self.sources = {"train": list_sources(train), "test": list_sources(test)}
         used = {*self.sources["train"], *self.sources["test"]}
         if used == {GENERATED} and (question or reference):
             raise ValueError(

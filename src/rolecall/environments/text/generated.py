@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.data.sources import LazyTasks
 
@@ -41,7 +41,7 @@ class Reports(LazyTasks):
         self.split, self.num_facts, self.size = split, num_facts, size
 
     def make(self, index: int) -> Task:
-        random = Random(seed_of("report", self.split, self.num_facts, index))
+        random = Random(derive_seed("report", self.split, self.num_facts, index))
         while True:
             facts = [
                 kind.format(place=city, number=random.randint(12, 980))
@@ -55,6 +55,6 @@ class Reports(LazyTasks):
             for aside in random.sample(ASIDES, self.num_facts):
                 sentences.insert(random.randint(0, len(sentences)), aside)
             text = " ".join(sentences)
-            if (seed_of(text) % TEST_SHARE == 0) == (self.split == "test"):
+            if (derive_seed(text) % TEST_SHARE == 0) == (self.split == "test"):
                 name, info = f"report-{self.split}-{index}", {"source": "reports"}
                 return Task(name, f"{ORDER}\n\n{text}", " ".join(facts), info)

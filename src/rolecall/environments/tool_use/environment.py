@@ -14,7 +14,7 @@ from rolecall.core.interfaces.tool import Tool, ToolError
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import GENERATED, gather, generates, listed
+from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.text.rows import text_tasks
 from rolecall.environments.tool_use.generated import Kind, Orders
 from rolecall.grading.math.tidy import tidy
@@ -44,7 +44,7 @@ class ToolUseEnvironment:
 
         Options of generated questions are errors where nothing is generated.
         """
-        self.sources = {"train": listed(train), "test": listed(test)}
+        self.sources = {"train": list_sources(train), "test": list_sources(test)}
         generates(self.sources, kinds=kinds, test_size=test_size)
         self.kinds: tuple[Kind, ...] = tuple(kinds or get_args(Kind))
         self.test_size = test_size or 200
@@ -55,7 +55,7 @@ class ToolUseEnvironment:
         def read_in(source: str) -> Sequence[Task]:
             if source != GENERATED:
                 path = locate(source, split=split)
-                return text_tasks(path, question="question", answer="answer", check=facts_of)
+                return text_tasks(path, question="question", answer="answer", check=read_facts)
             size = ENDLESS if split == "train" else self.test_size
             return Orders(split, kinds=self.kinds, size=size)
 
@@ -69,7 +69,7 @@ class ToolUseWorld(World):
     """Scores the last `<answer>` of the workflow's answer: 1 if it is an accepted one, else 0."""
 
     def __init__(self, task: Task) -> None:
-        self.task, self.facts, self.accepted = task, facts_of(task), targets(task.answer)
+        self.task, self.facts, self.accepted = task, read_facts(task), targets(task.answer)
 
     async def fork(self) -> ToolUseWorld:
         return ToolUseWorld(self.task)
@@ -90,16 +90,16 @@ class ToolUseWorld(World):
         answer = find_tag(action, "answer")
         if not answer:
             return Observation(NOTICE)
-        return Observation(answer, team=float(same_answer(answer, self.accepted)), done=True)
+        return Observation(answer, team=float(is_same_answer(answer, self.accepted)), done=True)
 
     async def score(self, episode: Episode) -> dict[str, float]:
         answer = find_tag(episode.answer, "answer")
         if not answer or episode.metrics.get("truncated"):
             return {"team": 0.0}
-        return {"team": float(same_answer(answer, self.accepted))}
+        return {"team": float(is_same_answer(answer, self.accepted))}
 
 
-def same_answer(given: str, accepted: Sequence[str]) -> bool:
+def is_same_answer(given: str, accepted: Sequence[str]) -> bool:
     """Compare numbers by their value, anything else as in SQuAD.
 
     same_answer("1,240 coins", ["1240"]) -> True; same_answer("3.5", ["35"]) -> False
@@ -115,7 +115,7 @@ def same_answer(given: str, accepted: Sequence[str]) -> bool:
     return False
 
 
-def facts_of(task: Task) -> dict[str, str]:
+def read_facts(task: Task) -> dict[str, str]:
     """Return the facts by lower-case name. Raises ValueError for facts of another form."""
     facts = task.info.get("facts") or {}
     if not isinstance(facts, dict):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Literal
 
-from rolecall.core.seeding import seed_of
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.data.sources import LazyTasks
 
@@ -31,11 +31,11 @@ class Orders(LazyTasks):
         self.split, self.kinds, self.size = split, kinds, size
 
     def make(self, index: int) -> Task:
-        random = Random(seed_of("order", self.split, self.kinds, index))
+        random = Random(derive_seed("order", self.split, self.kinds, index))
         kind = random.choice(self.kinds)
         while True:
             text, answer, info = _order(random, kind)
-            if (seed_of(text) % TEST_SHARE == 0) == (self.split == "test"):
+            if (derive_seed(text) % TEST_SHARE == 0) == (self.split == "test"):
                 name = f"{kind}-{self.split}-{index}"
                 return Task(name, text, str(answer), {"source": kind} | info)
 

@@ -54,14 +54,14 @@ def _equal_as_complex(gold: list[Any], answer: list[Any]) -> bool:
     """Compare with the variable `i` as the imaginary unit; math-verify reads `I` as that."""
     from sympy import Basic, I
 
-    def replaced(formula: Any) -> Any:
+    def replace(formula: Any) -> Any:
         if not isinstance(formula, Basic):
             return formula
         return formula.subs({symbol: I for symbol in formula.free_symbols if str(symbol) == "i"})
 
     if any(isinstance(formula, Basic) and formula.has(I) for formula in (*gold, *answer)):
         return False
-    units = [[replaced(formula) for formula in parsed] for parsed in (gold, answer)]
+    units = [[replace(formula) for formula in parsed] for parsed in (gold, answer)]
     return units != [gold, answer] and _equal(*units)
 
 

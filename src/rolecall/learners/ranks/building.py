@@ -9,11 +9,11 @@ import torch
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.ranks.member import Member
 from rolecall.learners.ranks.sharded import ShardedMember
-from rolecall.learners.ranks.sharding import give, read, sharded
+from rolecall.learners.ranks.sharding import give, read, shard_model
 from rolecall.learners.ranks.spec import LearnerSpec
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
-from rolecall.models.skeleton import Skeleton, hollow, skeleton_of
+from rolecall.models.skeleton import Skeleton, hollow, make_skeleton
 
 ADAPTER = "trained"  # its name on the ranks, where a base has one adapter
 
@@ -79,7 +79,7 @@ def _shares(
     dtype = getattr(torch, spec.dtype)
     has_masters = trained and spec.adapter is None and dtype != torch.float32
     computes_in = dtype if has_masters else None
-    skeleton = skeleton_of(base, device=device, dtype=dtype)
+    skeleton = make_skeleton(base, device=device, dtype=dtype)
     if skeleton is None:
         model = _loaded(spec, base, device, adapted=trained)
         if model.is_kept_apart:
@@ -97,7 +97,7 @@ def _shares(
     model.model.requires_grad_(trained and model.adapter is None)
     for _, parameter in model.named_parameters():
         parameter.requires_grad_(trained)
-    own_pass = sharded(
+    own_pass = shard_model(
         model, device=device, computes_in=computes_in, context_parallel=spec.context_parallel
     )
     if skeleton is not None:

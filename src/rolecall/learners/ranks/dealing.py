@@ -32,7 +32,7 @@ def deal(batches: list[Batch], ranks: int, *, evenly: bool) -> Dealt:
     return dealt
 
 
-def row_of(tokens: Ids, *, name: str) -> Batch:
+def make_row(tokens: Ids, *, name: str) -> Batch:
     """The batch in which every token after the first one was sampled at temperature 1."""
     turn = Turn(
         id=name, task="", episode="", agent="", policy="", path=(),
@@ -43,7 +43,7 @@ def row_of(tokens: Ids, *, name: str) -> Batch:
 
 def idle_row() -> Batch:
     """Return what a rank computes only because others compute."""
-    return row_of(np.zeros(2, dtype=np.int32), name=IDLE)
+    return make_row(np.zeros(2, dtype=np.int32), name=IDLE)
 
 
 def is_idle(batch: Batch) -> bool:

@@ -61,7 +61,7 @@ class Hosts(Protocol):
         """The first that does not answer in time."""
         ...
 
-    def how_ended(self, rank: int) -> str: ...
+    def describe_end(self, rank: int) -> str: ...
     def host(self, rank: int) -> str: ...
     def last_lines(self, rank: int) -> list[str]: ...
     def end(self) -> None: ...
@@ -155,7 +155,7 @@ class RankGroup:
                 "the ranks that torchrun has started can be in one place only; give all policies "
                 "the same learner.ranks and learner.device"
             )
-        called = torchrun.accepted(timeout_s=timeout_s)
+        called = torchrun.accept_ranks(timeout_s=timeout_s)
         if missing := [rank for rank in range(1, self.size) if rank not in called]:
             raise self._ended(
                 f"learner rank {missing[0]} of {self.size}, which torchrun starts, did not come "
@@ -259,14 +259,16 @@ class RankGroup:
 
         rank = min(failures, key=order)
         failure = failures[rank]
-        how = f"ended ({self._exit_of(rank)})" if failure is None else f"failed: {failure.text}"
+        how = (
+            f"ended ({self._describe_exit(rank)})" if failure is None else f"failed: {failure.text}"
+        )
         why = f"learner rank {rank} of {self.size} {how}{self._last_lines(rank)}"
         return why, failure is not None and not failure.of_others
 
-    def _exit_of(self, rank: int) -> str:
+    def _describe_exit(self, rank: int) -> str:
         process = self.processes[rank]
         if self._hosts is not None:
-            return self._hosts.how_ended(rank)
+            return self._hosts.describe_end(rank)
         if process is None:
             return "its connection was lost"
         try:

@@ -14,12 +14,12 @@ from rolecall.core.interfaces.algorithm import Objective
 from rolecall.core.interfaces.learner import Annotation, Learner, Rendezvous, Update, Written
 from rolecall.core.types import Batch, Floats, Ids, Turn
 from rolecall.learners.packing import pack
-from rolecall.learners.ranks.dealing import Dealt, deal, row_of
+from rolecall.learners.ranks.dealing import Dealt, deal, make_row
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.spec import SHARDS, Built, LearnerSpec
 from rolecall.learners.ranks.wire import Shipped
 from rolecall.learners.sums import Sums
-from rolecall.learners.updates import check_diverged, is_far, update_of
+from rolecall.learners.updates import check_diverged, is_far, make_update
 from rolecall.models.weight_transfer import TransferError
 
 PROBE = "probe"
@@ -99,11 +99,11 @@ class RankedLearner(Learner):
             agents = [("", batches)]
         dealt = [(agent, self._deal(mine)) for agent, mine in agents]
         each = [[(agent, mine[rank]) for agent, mine in dealt] for rank in range(self.group.size)]
-        shipped = Shipped.of(algorithm)
+        shipped = Shipped.pack(algorithm)
         answers = await self._call("step", shipped, apart, each=each)
         first: dict[str, Any] = answers[0]
         sums = _added([answer["sums"] for answer in answers[:: self.spec.context_parallel]])
-        update = update_of(first["grad_norm"], first["lr"], sums, first["norms"])
+        update = make_update(first["grad_norm"], first["lr"], sums, first["norms"])
         self._num_steps = first["num_steps"]
         self.num_skipped = 0 if first["finite"] else self.num_skipped + 1
         if not first["finite"]:
@@ -123,7 +123,7 @@ class RankedLearner(Learner):
             )  # fmt: skip
 
     async def probe(self, tokens: Ids) -> Floats:
-        row = row_of(tokens, name=PROBE)
+        row = make_row(tokens, name=PROBE)
         what: set[Annotation] = {"prox_logprobs"}
         answers = await self._call("annotate", what, [row])
         return np.asarray(answers[0][PROBE]["prox_logprobs"], dtype=np.float32)

@@ -84,14 +84,14 @@ class Member(LocalLearner):
             "num_steps": self.num_steps,
         }
 
-    def values_of(
+    def annotate_packed(
         self, batches: list[Batch], what: set[Annotation]
     ) -> dict[str, dict[Annotation, Floats]]:
-        values = self.annotated(batches, what)
+        values = self.annotate_packed(batches, what)
         values.pop(IDLE, None)
         return values
 
-    def built(self) -> Built:
+    def build(self) -> Built:
         return Built(self.num_bytes, self.exact, self.reference is not None, self.shares_prefixes)
 
     def write(self, folder: Path) -> None:
@@ -100,7 +100,7 @@ class Member(LocalLearner):
 
     def hand_over(self, at: Rendezvous) -> str:
         """Send all weights; why that failed, or ""."""
-        gathered = self.gathered()
+        gathered = self.gather_weights()
         try:
             shares = at.shares_device and self.model.device.type == "cuda"
             if shares or distributed.get_rank() == 0:
@@ -121,7 +121,7 @@ class Member(LocalLearner):
         """Return the shapes of what `gathered` yields, by name."""
         return {name: (self.written(p), p.shape) for name, p in self.model.named_parameters()}
 
-    def gathered(self) -> Iterator[Tensor]:
+    def gather_weights(self) -> Iterator[Tensor]:
         """Yield every weight whole, one after another, in the order of the parameters."""
         for _, parameter in self.model.named_parameters():
             yield parameter.detach()

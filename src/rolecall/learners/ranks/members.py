@@ -31,7 +31,7 @@ class Members:
 
     def build(self, name: str, spec: LearnerSpec) -> Built:
         self.learners[name] = built_member(spec, self.device)
-        return self.learners[name].built()
+        return self.learners[name].build()
 
     def drop(self, name: str) -> None:
         del self.learners[name]
@@ -43,15 +43,15 @@ class Members:
         apart: bool,
         by_agent: list[tuple[str, list[Batch]]],
     ) -> dict[str, Any]:
-        return self.learners[name].step(by_agent, algorithm.unpacked(), apart=apart)
+        return self.learners[name].step(by_agent, algorithm.unpack(), apart=apart)
 
     def find_broken(self, name: str, algorithm: Shipped, batches: list[Batch]) -> str:
-        return self.learners[name].find_broken(batches, algorithm.unpacked())
+        return self.learners[name].find_broken(batches, algorithm.unpack())
 
     def annotate(
         self, name: str, what: set[Annotation], batches: list[Batch]
     ) -> dict[str, dict[Annotation, Floats]]:
-        return self.learners[name].values_of(batches, what)
+        return self.learners[name].annotate_packed(batches, what)
 
     def write(self, name: str, folder: Path) -> None:
         self._everywhere(lambda: self.learners[name].write(folder))

@@ -69,11 +69,11 @@ class ShardedMember(Member):
         """
         first = distributed.get_rank() == 0
         if self.model.adapter is not None:  # it is small
-            weights = dict(zip(self.shapes, self.gathered(), strict=True))
+            weights = dict(zip(self.shapes, self.gather_weights(), strict=True))
             if first:
                 self.model.write_weights(folder, weights)
             return
-        gathered = self.gathered()
+        gathered = self.gather_weights()
         if first:
             write_stream(folder / "model.safetensors", self.shapes, gathered)
             self._write_config(folder)
@@ -81,7 +81,7 @@ class ShardedMember(Member):
             for _ in gathered:
                 pass
 
-    def gathered(self) -> Iterator[Tensor]:
+    def gather_weights(self) -> Iterator[Tensor]:
         for _, parameter in self.model.named_parameters():
             yield whole(parameter.detach()).to(self.written(parameter))
 

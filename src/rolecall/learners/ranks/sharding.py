@@ -17,11 +17,11 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.ranks.ulysses import SharedRow
-from rolecall.models.language_model import LanguageModel, layers_of
+from rolecall.models.language_model import LanguageModel, get_layers
 from rolecall.models.skeleton import Skeleton, fill_buffers, name_in_file
 
 
-def sharded(
+def shard_model(
     policy: LanguageModel,
     *,
     device: torch.device,
@@ -36,7 +36,7 @@ def sharded(
     mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
     precision = MixedPrecisionPolicy(param_dtype=computes_in, reduce_dtype=torch.float32)
     whole = LogProbs(policy) if context_parallel == 1 else SharedRow(policy, context_parallel)
-    for layer in layers_of(policy.model):
+    for layer in get_layers(policy.model):
         fully_shard(layer, mesh=mesh, mp_policy=precision)
     # The head computes chunks again in the backward pass, so the root stays gathered till then.
     fully_shard(whole, mesh=mesh, mp_policy=precision, reshard_after_forward=False)

@@ -85,7 +85,7 @@ def dismiss() -> None:
         _tell(None)
 
 
-def accepted(*, timeout_s: float) -> dict[int, tuple[Connection, int]]:
+def accept_ranks(*, timeout_s: float) -> dict[int, tuple[Connection, int]]:
     """The connections of all ranks but 0, by rank, with their numbers on their machines.
 
     Those that have not come in time are missing.

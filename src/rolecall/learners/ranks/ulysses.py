@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from rolecall.core.types import NO_PARENT, Batch
 from rolecall.learners.forward import LogProbs, Row
-from rolecall.models.attention.layouts import Layout, layout_of
+from rolecall.models.attention.layouts import Layout, make_layout
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.language_model import LanguageModel
 
@@ -56,7 +56,7 @@ class SharedRow(LogProbs):
         positions = np.pad(batch.positions, (0, padding))
         target = self.targets(batch)
         keep, again = np.unique(batch.parent[target] - start, return_inverse=True)
-        layout = layout_of(parent, positions, device=device)
+        layout = make_layout(parent, positions, device=device)
         return Row(
             tokens=torch.from_numpy(np.pad(batch.tokens, (0, padding))[mine]).long().to(device),
             positions=torch.from_numpy(positions[mine]).long().to(device),

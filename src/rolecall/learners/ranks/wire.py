@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rolecall.config.registry import imported
+from rolecall.config.registry import import_object
 from rolecall.learners.by_agent import ByAgent
 
 USER_MODULE = "rolecall_user_"  # how the registry names modules that it reads from files
@@ -47,7 +47,7 @@ class Shipped:
     pickled: bytes
 
     @classmethod
-    def of(cls, value: Any) -> Shipped:
+    def pack(cls, value: Any) -> Shipped:
         parts = value.algorithms.values() if isinstance(value, ByAgent) else [value]
         classes = [
             (str(sys.modules[kind.__module__].__file__), kind.__name__)
@@ -57,9 +57,9 @@ class Shipped:
         ]
         return cls(tuple(classes), pickle.dumps(value))
 
-    def unpacked(self) -> Any:
+    def unpack(self) -> Any:
         for file, name in self.files:
-            imported(f"{file}:{name}", key="learner")
+            import_object(f"{file}:{name}", key="learner")
         return pickle.loads(self.pickled)
 
 

@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attent
 from torch.nn.functional import pad
 
 from rolecall.core.types import NO_PARENT, Ids
-from rolecall.models.attention.flex_proof import attended
+from rolecall.models.attention.flex_proof import attend_checked
 from rolecall.models.attention.prefix_tree import subtree_ends
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.attention.tree_scores import TreeScores
@@ -45,7 +45,7 @@ class Flex:
 
     def __init__(self, parent: Ids, depth: Ids, *, device: torch.device) -> None:
         self.size = len(parent)
-        self.padding = padded(self.size, least=LEAST) - self.size
+        self.padding = pad_size(self.size, least=LEAST) - self.size
         own = np.arange(self.size, self.size + self.padding, dtype=np.int32) + 1
         self.parent, self.longest, self.device = parent, int(depth.max()) + 1, device
         self.ends = np.concatenate([subtree_ends(parent, depth), own])
@@ -72,7 +72,7 @@ class Flex:
         gradients = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
         asks = rule and (rule.window is not None, rule.softcap, sums)
         kind = (len(query), len(key), query.shape[-1], query.dtype, asks, gradients)
-        return attended(
+        return attend_checked(
             "training", self.device, kind=kind,
             tried=lambda: _tried(*inputs, scale=scale, rule=rule, gradients=gradients),
             flex=lambda: self._by_flex(*inputs, scale=scale, rule=rule),
@@ -92,12 +92,12 @@ class Flex:
         shape = (len(query), len(key), query.shape[-1], query.dtype)
         if rule is not None:
             mask = self.mask if rule.window is None else self._within(rule.window)
-            mixed = ruled(
+            mixed = attend_with_rule(
                 q, k, v, mask=mask, scale=scale, rule=rule, fixed=("training", *shape),
                 compiles=self.compiled,
             )  # fmt: skip
             return mixed[0, :, : self.size].transpose(0, 1)
-        flex = compiled("training", *shape) if self.compiled else flex_attention
+        flex = compile_attention("training", *shape) if self.compiled else flex_attention
         out: Tensor = flex(q, k, v, block_mask=self.mask, scale=scale, enable_gqa=True)
         return out[0, :, : self.size].transpose(0, 1)  # [N, H, D]
 
@@ -120,12 +120,14 @@ def _tried(
     layout = Flex(TRIED_PARENT, TRIED_DEPTH, device=query.device)
     layout.compiled = True
     size, width = len(TRIED_PARENT), query.shape[-1]
-    samples = [drawn(len(x), size, width, like=query, seed=n) for n, x in enumerate((query, key))]
-    samples.append(drawn(len(key), size, width, like=query, seed=2))
-    weight = drawn(size, len(query), width, like=query, seed=3)
+    samples = [
+        draw_like(len(x), size, width, like=query, seed=n) for n, x in enumerate((query, key))
+    ]
+    samples.append(draw_like(len(key), size, width, like=query, seed=2))
+    weight = draw_like(size, len(query), width, like=query, seed=3)
     samples[0] *= spread(scale, width, rule)
     if rule is not None:
-        samples.append(drawn(len(query), like=query, seed=4))  # sinks
+        samples.append(draw_like(len(query), like=query, seed=4))  # sinks
     leaves = [x.requires_grad_(gradients) for x in samples]
     if rule is not None:
         rule = replace(
@@ -152,13 +154,13 @@ def spread(scale: float, width: int, rule: ScoreRule | None) -> float:
     return max(1.0, cap / 4) / (scale * width**0.5)
 
 
-def drawn(*shape: int, like: Tensor, seed: int) -> Tensor:
+def draw_like(*shape: int, like: Tensor, seed: int) -> Tensor:
     """Random numbers that take nothing from the generators of a run."""
     random = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=random).to(like.device, like.dtype)
 
 
-def padded(size: int, *, least: int) -> int:
+def pad_size(size: int, *, least: int) -> int:
     """The next of least * 1, 1.5, 2, 3, 4, 6, ...: few sizes, none 1.5 times what is needed."""
     power = least
     while power < size:
@@ -168,7 +170,7 @@ def padded(size: int, *, least: int) -> int:
 
 
 @cache
-def compiled(use: str, *shape: int | torch.dtype, under_rule: bool = False) -> Any:
+def compile_attention(use: str, *shape: int | torch.dtype, under_rule: bool = False) -> Any:
     """FlexAttention for one use and all that is fixed of its shapes; only a size may change.
 
     PyTorch counts what it compiled by code object, so each has a code object of its own. With one
@@ -188,7 +190,7 @@ def _attend(
     )
 
 
-def ruled(
+def attend_with_rule(
     query: Tensor, key: Tensor, value: Tensor, *, mask: BlockMask, scale: float, rule: ScoreRule,
     fixed: tuple[Any, ...], compiles: bool,
 ) -> Tensor:  # fmt: skip
@@ -202,7 +204,7 @@ def ruled(
     attend: Any = _attend_under_rule
     if compiles:
         use, *shape = fixed
-        attend = compiled(f"{use}_{rule.softcap}_{sums}", *shape, under_rule=True)
+        attend = compile_attention(f"{use}_{rule.softcap}_{sums}", *shape, under_rule=True)
     out: Tensor
     out, total = attend(query, key, value, mask, scale, rule.softcap, sums)
     if rule.sinks is not None:
@@ -217,12 +219,12 @@ def _attend_under_rule(
 ) -> Any:  # fmt: skip
     """Return the result of `flex_attention`, and its softmaxes' log-sums if asked for."""
 
-    def capped(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    def cap_score(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         assert softcap is not None
         return softcap * torch.tanh(score / softcap)
 
     result: Any = flex_attention(
-        query, key, value, score_mod=None if softcap is None else capped, block_mask=block_mask,
+        query, key, value, score_mod=None if softcap is None else cap_score, block_mask=block_mask,
         scale=scale, enable_gqa=True, return_aux=AuxRequest(lse=True) if sums else None,
     )  # fmt: skip
     return (result[0], result[1].lse) if sums else (result, None)

@@ -17,8 +17,14 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad
 
-from rolecall.models.attention.flex import BLOCK, compiled, drawn, ruled, spread
-from rolecall.models.attention.flex_proof import attended
+from rolecall.models.attention.flex import (
+    BLOCK,
+    attend_with_rule,
+    compile_attention,
+    draw_like,
+    spread,
+)
+from rolecall.models.attention.flex_proof import attend_checked
 from rolecall.models.attention.kv_cache import Cache
 from rolecall.models.attention.score_rule import ScoreRule, attend_densely
 from rolecall.models.cpu.kernels import PAGE
@@ -94,7 +100,7 @@ class FlexPages:
             return self._by_flex(query, keys, values, scale=scale, rule=rule, compiles=False)
         asks = rule and (rule.window is not None, rule.softcap, rule.sinks is not None)
         kind = (len(query), *keys.shape[1:], keys.dtype, asks)
-        return attended(
+        return attend_checked(
             "decoding", query.device, kind=kind,
             tried=lambda: _tried(query, keys, scale=scale, rule=rule),
             flex=lambda: self._by_flex(query, keys, values, scale=scale, rule=rule, compiles=True),
@@ -120,11 +126,13 @@ class FlexPages:
         )  # fmt: skip
         out: Tensor
         if rule is None:
-            flex: Any = compiled(*fixed) if compiles else flex_attention
+            flex: Any = compile_attention(*fixed) if compiles else flex_attention
             out = flex(*inputs, block_mask=self.mask, scale=scale, enable_gqa=True)
         else:
             rule, mask = self._padded(rule, num_kv, groups, more), self._within(rule.window)
-            out = ruled(*inputs, mask=mask, scale=scale, rule=rule, fixed=fixed, compiles=compiles)
+            out = attend_with_rule(
+                *inputs, mask=mask, scale=scale, rule=rule, fixed=fixed, compiles=compiles
+            )
         return out[:, :, 0].unflatten(1, (num_kv, -1))[:, :, :groups].flatten(1, 2)
 
     def _plainly(
@@ -169,11 +177,13 @@ def _tried(
     """Yield what FlexAttention and the plain way compute for three rows, with heads like these."""
     num_kv, size = keys.shape[1:]
     cache = Cache(layers=1, pages=9, heads=num_kv, size=size, like=keys)
-    stored = [drawn(len(cache.keys[0]), num_kv, size, like=keys, seed=seed) for seed in (0, 1)]
+    stored = [draw_like(len(cache.keys[0]), num_kv, size, like=keys, seed=seed) for seed in (0, 1)]
     table = torch.tensor([[2, 0, 5, 9], [1, 3, 9, 9], [2, 7, 8, 4]], dtype=torch.int32)
     starts = torch.tensor([2 * PAGE + 3, 5, 4 * PAGE - 1])
     layout = FlexPages(table.to(query.device), starts.to(query.device), cache=cache)
-    queries = drawn(len(query), len(table), size, like=query, seed=2) * spread(scale, size, rule)
+    queries = draw_like(len(query), len(table), size, like=query, seed=2) * spread(
+        scale, size, rule
+    )
     if rule is not None:
         rule = replace(rule, window=rule.window and min(rule.window, TRIED_WINDOW))
     actual = layout._by_flex(queries, *stored, scale=scale, rule=rule, compiles=True)

@@ -31,7 +31,7 @@ _unfit: dict[Place, str] = {}  # why it is switched off
 _held: dict[Place, set[Hashable]] = {}  # kinds of attention that were tried out
 
 
-def attended(
+def attend_checked(
     use: Use,
     device: torch.device,
     *,

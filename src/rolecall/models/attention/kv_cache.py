@@ -43,14 +43,14 @@ class Cache:
         self.values = [_zeros(values, like) for _ in range(layers)]
 
     @cached_property
-    def stored(self) -> list[tuple[np.ndarray, np.ndarray]]:
+    def arrays(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Keys and values of each layer, for numba."""
         return list(zip(map(flat, self.keys), map(flat, self.values), strict=True))
 
     @cached_property
     def addresses(self) -> np.ndarray:
         """[layers, 2] where these begin."""
-        return np.array([[array.ctypes.data for array in both] for both in self.stored], np.uintp)
+        return np.array([[array.ctypes.data for array in both] for both in self.arrays], np.uintp)
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ _carried: ContextVar[Layout | None] = ContextVar("rolecall_layout", default=None
 
 
 @contextmanager
-def carried(layout: Layout | None) -> Iterator[None]:
+def use_layout(layout: Layout | None) -> Iterator[None]:
     """Carry the layout for layers that do not hand it on to their attention."""
     token = _carried.set(layout)
     try:
@@ -141,10 +141,10 @@ class Rows:
     def _trees(self) -> Layout:
         """Return these rows as trees without forks."""
         depth = np.concatenate([np.arange(length, dtype=np.int32) for length in self.lengths])
-        return layout_of(self.parent, depth, device=self.index.device)
+        return make_layout(self.parent, depth, device=self.index.device)
 
 
-def layout_of(parent: Ids, depth: Ids, *, device: torch.device) -> Layout:
+def make_layout(parent: Ids, depth: Ids, *, device: torch.device) -> Layout:
     """The layout of a packed row for training: no pair is computed that no token sees."""
     if device.type == "cpu":
         return PrefixTreeAttention(parent, depth)

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from rolecall.core.types import NO_PARENT, Ids
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.attention.tree_scores import TreeScores
-from rolecall.models.cpu.tree_attention import Blocks, TreeAttention, blocks_of
+from rolecall.models.cpu.tree_attention import Blocks, TreeAttention, make_blocks
 
 LOOPED = (torch.float32, torch.bfloat16)  # both are computed in float32
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -70,7 +70,7 @@ class PrefixTreeAttention:
 
     @cached_property
     def _blocks(self) -> Blocks:
-        return blocks_of(self.branches)
+        return make_blocks(self.branches)
 
 
 class _Attend(Function):

@@ -20,14 +20,14 @@ from numba.core.ccallback import CFunc
 from rolecall.models.cpu.loop_cache import LoopCache, loop_cache
 
 
-def uncounted(loop: Callable[..., Any] | None = None, **options: Any) -> Any:
+def compile_inner(loop: Callable[..., Any] | None = None, **options: Any) -> Any:
     """`njit` of what loops are made of: it counts no references, and so makes no arrays of its own
     (`loop_memory.py` has them).
     """
     return njit(loop, _nrt=False, **options)
 
 
-def kept(loop: Callable[..., Any]) -> Any:
+def compile_outer(loop: Callable[..., Any]) -> Any:
     """A loop that Python calls. It is kept until a source file of this folder changes."""
     compiled = njit(loop)
     cache = loop_cache(loop, stamp=_sources())

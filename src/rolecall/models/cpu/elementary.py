@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rolecall.models.cpu.compiled import uncounted
+from rolecall.models.cpu.compiled import compile_inner
 
 NUMBER = np.uintp(4)  # bytes of a float32 number
 _F = np.float32
@@ -38,7 +38,7 @@ def _as_float(typing, bits):
     return types.float32(types.int32), generate
 
 
-@uncounted(fastmath=EACH, forceinline=True)
+@compile_inner(fastmath=EACH, forceinline=True)
 def exp(x):
     """exp(x) = 2 ** whole * p(rest) for x between -87 and 87; NaN stays.
 
@@ -57,7 +57,7 @@ def exp(x):
     return (y * x * x + x + _F(1.0)) * _as_float(bits)
 
 
-@uncounted(fastmath=MATH, forceinline=True)
+@compile_inner(fastmath=MATH, forceinline=True)
 def exponentials(scores, s, length, most):
     """scores[s : s + length] become exp(scores - most); returns their sum."""
     total = _F(0.0)

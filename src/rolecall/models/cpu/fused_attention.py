@@ -86,10 +86,10 @@ class Heads(Module):
             _Turned.apply(project(hidden_states)[0], *scale, cos, sin, self.head_dim)
             for project, scale in zip((self.q_proj, self.k_proj), self.scales(cos), strict=True)
         )
-        mixed = self.mixed(layout, query, key, self.v_proj(hidden_states)[0])
+        mixed = self.attend(layout, query, key, self.v_proj(hidden_states)[0])
         return self.o_proj(mixed)[None], None
 
-    def mixed(self, layout: Any, *projected: Tensor) -> Tensor:
+    def attend(self, layout: Any, *projected: Tensor) -> Tensor:
         """query [N, H * D], key and value [N, K * D] -> [N, H * D]"""
         heads = (x.unflatten(1, (-1, self.head_dim)).transpose(0, 1) for x in projected)
         out: Tensor = layout.attend(self.layer_idx, *heads, scale=self.scaling, rule=self.rule)

@@ -14,7 +14,7 @@ import torch
 from numba import config, set_num_threads
 from torch import Tensor
 
-from rolecall.models.cpu.compiled import kept, uncounted
+from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import (
     DIVIDES,
     EACH,
@@ -52,7 +52,7 @@ def flat(x: Tensor) -> np.ndarray:
     return x.detach().view(-1).numpy()
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _write(key, n, value, keys, values, place, k, kv_heads, size):
     """A head's key key[n : n + size] and value value[...] go to the place page * PAGE + offset."""
     page = _U(PAGE)
@@ -62,21 +62,21 @@ def _write(key, n, value, keys, values, place, k, kv_heads, size):
         values[start + offset * size + d] = value[n + d]
 
 
-@uncounted
+@compile_inner
 def _write_token(i, key, value, keys, values, slot, kv_heads, size):
     for k in range(kv_heads):
         n = (i * kv_heads + k) * size
         _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
 
 
-@kept
+@compile_outer
 def write(key, value, keys, values, slot, kv_heads, size):
     """key and value [N, K, D] go to the places `slot` [N]."""
     arguments = (key, value, keys, values, slot, _U(kv_heads), _U(size))
     in_parallel(_write_token, slot.shape[0], arguments)
 
 
-@uncounted(fastmath=MATH, forceinline=True)
+@compile_inner(fastmath=MATH, forceinline=True)
 def _squares(x, n, width):
     """The sum of the squares of x[n : n + width]."""
     total = _F(0.0)
@@ -85,7 +85,7 @@ def _squares(x, n, width):
     return total
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def norm_row(x, n, weight, width, eps, out, o):
     """Root mean square norm of x[n : n + width], over the numbers `weight`."""
     factor = _F(1.0) / np.sqrt(_squares(x, n, width) / _F(width) + eps)
@@ -93,18 +93,18 @@ def norm_row(x, n, weight, width, eps, out, o):
         out[o + d] = x[n + d] * factor * weight[d]
 
 
-@uncounted
+@compile_inner
 def _norm(i, x, weight, width, eps, out):
     norm_row(x, i * width, weight, width, eps, out, i * width)
 
 
-@kept
+@compile_outer
 def norm(x, weight, width, eps, out):
     """x [N, width] -> out [N, width]."""
     in_parallel(_norm, x.shape[0] // width, (x, weight, _U(width), eps, out))
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _rotate(x, n, cos, sin, c, half):
     """Rotary position embedding of x[n : n + 2 half], in place."""
     for d in range(half):
@@ -113,7 +113,7 @@ def _rotate(x, n, cos, sin, c, half):
         x[n + half + d] = b * cos[c + half + d] + a * sin[c + half + d]
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def turn(x, n, weight, eps, cos, sin, c, size, out, o):
     """x[n : n + size], normalised if `weight` is not empty, and rotated -> out[o : o + size];
     without a norm it must stand in `out` already."""
@@ -122,7 +122,7 @@ def turn(x, n, weight, eps, cos, sin, c, size, out, o):
     _rotate(out, o, cos, sin, c, size // _U(2))
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
     """`turn` of x[n : n + size]; room [size]: a norm in place would be no vector code."""
     for d in range(size):
@@ -130,7 +130,7 @@ def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
     turn(room, _U(0), weight, eps, cos, sin, c, size, x, n)
 
 
-@uncounted
+@compile_inner
 def _rope_and_cache(
     i, query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
@@ -145,7 +145,7 @@ def _rope_and_cache(
     give_back(room)
 
 
-@kept
+@compile_outer
 def rope_and_cache(
     query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
@@ -161,7 +161,7 @@ def rope_and_cache(
     in_parallel(_rope_and_cache, slot.shape[0], arguments)
 
 
-@uncounted(fastmath=MATH)
+@compile_inner(fastmath=MATH)
 def _draw(i, logits, temperature, uniform, size, ids, logprobs):
     start, block = i * size, _U(256)
     weights = taken(size, np.float32)
@@ -197,7 +197,7 @@ def _draw(i, logits, temperature, uniform, size, ids, logprobs):
     give_back(sums)
 
 
-@kept
+@compile_outer
 def draw(logits, temperature, uniform, size, ids, logprobs):
     """Sample from each row of logits [N, size] the token into whose share `uniform` [N] falls.
 
@@ -207,7 +207,7 @@ def draw(logits, temperature, uniform, size, ids, logprobs):
     in_parallel(_draw, ids.shape[0], arguments)
 
 
-@kept
+@compile_outer
 def note(
     tokens, logprobs, versions, policy, ends, ending, limit, count, length, newest, stopped,
     all_tokens, all_logprobs, all_versions, over,
@@ -230,7 +230,7 @@ def note(
         over[line] = stopped[line] or count[line] >= limit[line]
 
 
-@uncounted(fastmath=MATH)
+@compile_inner(fastmath=MATH)
 def _slopes(i, logits, ids, temperature, size, logprobs):
     start, block = i * size, _U(256)
     chosen = start + _U(ids[i])
@@ -249,7 +249,7 @@ def _slopes(i, logits, ids, temperature, size, logprobs):
     logits[chosen] += factor
 
 
-@kept
+@compile_outer
 def slopes(logits, ids, temperature, size, logprobs):
     """Log-probs [N] of the ids; logits [N, size] become the gradients of each by its logits.
 
@@ -258,7 +258,7 @@ def slopes(logits, ids, temperature, size, logprobs):
     in_parallel(_slopes, ids.shape[0], (logits, ids, temperature, _U(size), logprobs))
 
 
-@uncounted
+@compile_inner
 def _rope(i, x, weight, eps, cos, sin, heads, size, out):
     c = i * size
     for h in range(heads):
@@ -269,14 +269,14 @@ def _rope(i, x, weight, eps, cos, sin, heads, size, out):
         turn(x, n, weight, eps, cos, sin, c, size, out, n)
 
 
-@kept
+@compile_outer
 def rope(x, weight, eps, cos, sin, heads, size, out):
     """x [N, heads, D], normalised over D if `weight` is not empty, and rotated -> out."""
     arguments = (x, weight, eps, cos, sin, _U(heads), _U(size), out)
     in_parallel(_rope, cos.shape[0] // size, arguments)
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _rotate_back(grad, g, cos, sin, c, half, out):
     """Gradient of `_rotate`: grad[g : g + 2 half] -> out[: 2 half]."""
     for d in range(half):
@@ -285,7 +285,7 @@ def _rotate_back(grad, g, cos, sin, c, half, out):
         out[half + d] = b * cos[c + half + d] - a * sin[c + d]
 
 
-@uncounted(fastmath=MATH, forceinline=True)
+@compile_inner(fastmath=MATH, forceinline=True)
 def _along(grad, g, weight, x, n, width):
     """The sum of grad[g + d] * weight[d] * x[n + d]."""
     total = _F(0.0)
@@ -294,7 +294,7 @@ def _along(grad, g, weight, x, n, width):
     return total
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
     """Write one state's gradient dx[o : o + width], and add the weights' to parts[w : ...]."""
     factor = _F(1.0) / np.sqrt(_squares(x, n, width) / _F(width) + eps)
@@ -304,7 +304,7 @@ def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
         parts[w + d] += grad[g + d] * x[n + d] * factor
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back):
     """Compute the gradients of one token's heads, grad[g ...] and x[g ...].
 
@@ -320,7 +320,7 @@ def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w
                 dx[n + at + d] = back[d]
 
 
-@uncounted
+@compile_inner
 def _rope_backward(i, grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     rows, w = _U(cos.shape[0]) // size, i * size
     each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
@@ -333,14 +333,14 @@ def _rope_backward(i, grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     give_back(back)
 
 
-@kept
+@compile_outer
 def rope_backward(grad, x, weight, eps, cos, sin, heads, size, dx, parts):
     """Gradients of `rope`: of x [N, heads, D], and of the weights as parts [PARTS, D] to add."""
     arguments = (grad, x, weight, eps, cos, sin, _U(heads), _U(size), dx, parts)
     in_parallel(_rope_backward, PARTS, arguments)
 
 
-@uncounted
+@compile_inner
 def _norm_backward(i, grad, x, weight, width, eps, dx, parts):
     rows, w = _U(x.shape[0]) // width, i * width
     each = (rows + _U(PARTS) - _U(1)) // _U(PARTS)
@@ -351,44 +351,44 @@ def _norm_backward(i, grad, x, weight, width, eps, dx, parts):
         norm_row_backward(grad, n, x, n, weight, width, eps, dx, n, parts, w)
 
 
-@kept
+@compile_outer
 def norm_backward(grad, x, weight, width, eps, dx, parts):
     """Gradients of `norm`: of x [N, width], and of the weights as parts [PARTS, width] to add."""
     in_parallel(_norm_backward, PARTS, (grad, x, weight, _U(width), eps, dx, parts))
 
 
-@uncounted(fastmath=EACH, forceinline=True, error_model=DIVIDES)
+@compile_inner(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def gate_row(x, y, n, width, out, o):
     """silu(x[n ...]) * y[n ...] -> out[o ...]"""
     for d in range(width):
         out[o + d] = x[n + d] * y[n + d] / (_F(1.0) + exp(-x[n + d]))
 
 
-@uncounted(fastmath=EACH)
+@compile_inner(fastmath=EACH)
 def _gate(i, x, y, width, out):
     gate_row(x, y, i * width, width, out, i * width)
 
 
-@kept
+@compile_outer
 def gate(x, y, width, out):
     """silu(x) * y for x and y [N, width]; in place, as x or y, it would be no vector code."""
     in_parallel(_gate, x.shape[0] // width, (x, y, _U(width), out))
 
 
-@uncounted(fastmath=EACH, forceinline=True, error_model=DIVIDES)
+@compile_inner(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def gate_slopes(grad, x, y):
     """Return the gradients of silu(x) * y by x and y, and the share of x that silu is."""
     s = _F(1.0) / (_F(1.0) + exp(-x))
     return grad * y * s * (_F(1.0) + x * (_F(1.0) - s)), grad * x * s, s
 
 
-@uncounted(fastmath=EACH)
+@compile_inner(fastmath=EACH)
 def _gate_backward(i, grad, x, y, width, dx, dy):
     for d in range(i * width, (i + _U(1)) * width):
         dx[d], dy[d], _ = gate_slopes(grad[d], x[d], y[d])
 
 
-@kept
+@compile_outer
 def gate_backward(grad, x, y, width, dx, dy):
     """Gradients of `gate` by x and y."""
     in_parallel(_gate_backward, x.shape[0] // width, (grad, x, y, _U(width), dx, dy))

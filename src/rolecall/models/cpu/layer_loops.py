@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rolecall.models.cpu.compiled import kept, uncounted
+from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import EACH, NUMBER
 from rolecall.models.cpu.kernels import (
     gate_row,
@@ -36,13 +36,13 @@ _U = np.uintp
 _F = np.float32
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _blocks(x, before):
     """Return into how many blocks of ROWS tokens x [N, W] is divided; before [W]."""
     return (len(x) // len(before) + ROWS - 1) // ROWS
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _fill(out, start, rows, bias, width):
     """out[start ...] of so many rows becomes the bias, or zeros."""
     for r in range(rows):
@@ -50,7 +50,7 @@ def _fill(out, start, rows, bias, width):
             out[start + r * width + c] = bias[c] if bias.shape[0] > 0 else _F(0.0)
 
 
-@uncounted
+@compile_inner
 def _add_laid_out(out, out_row, x, x_row, weight, inputs, outputs, rows):
     """out [rows, O] += x [rows, I] times a weight that is laid out; all are addresses, and what
     stands between rows."""
@@ -62,7 +62,7 @@ def _add_laid_out(out, out_row, x, x_row, weight, inputs, outputs, rows):
         )  # fmt: skip
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _add_bias(part, place, grad, start, rows, width):
     """The sum of grad [rows, width] is added to the part."""
     for r in range(rows):
@@ -70,7 +70,7 @@ def _add_bias(part, place, grad, start, rows, width):
             part[place + c] += grad[start + r * width + c]
 
 
-@uncounted
+@compile_inner
 def _begin(
     block, x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
     raw_key, query, key, value,
@@ -105,7 +105,7 @@ def _begin(
     give_back(normed)
 
 
-@kept
+@compile_outer
 def begin(
     x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
     raw_key, query, key, value,
@@ -122,7 +122,7 @@ def begin(
     in_parallel(_begin, _blocks(x, before), arguments)
 
 
-@uncounted
+@compile_inner
 def _begin_backward(
     p, query_grad, key_grad, value_grad, x, before, eps, queries, keys, values, biased, query_norm,
     key_norm, cos, sin, sizes, raw_query, raw_key, dx, parts, length,
@@ -188,7 +188,7 @@ def _begin_backward(
     give_back(back)
 
 
-@kept
+@compile_outer
 def begin_backward(
     query_grad, key_grad, value_grad, x, before, eps, queries, keys, values, biased, query_norm,
     key_norm, cos, sin, sizes, raw_query, raw_key, dx, parts, length,
@@ -202,7 +202,7 @@ def begin_backward(
     in_parallel(_begin_backward, len(parts) // length, arguments)
 
 
-@uncounted(fastmath=EACH, forceinline=True)
+@compile_inner(fastmath=EACH, forceinline=True)
 def _gated_back(memory, o, dx, dy, x, y, n, width):
     """The gradient memory[o ...] becomes silu(x[n ...]) * y[n ...], memory[dx ...] and
     memory[dy ...] the gradients by x and y."""
@@ -212,7 +212,7 @@ def _gated_back(memory, o, dx, dy, x, y, n, width):
         memory[o + d] = a * share * b
 
 
-@uncounted
+@compile_inner
 def _finish(
     block, x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate,
     up, out,
@@ -255,7 +255,7 @@ def _finish(
     give_back(memory)
 
 
-@kept
+@compile_outer
 def finish(
     x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate, up, out,
 ):  # fmt: skip
@@ -271,7 +271,7 @@ def finish(
     in_parallel(_finish, _blocks(x, before), arguments)
 
 
-@uncounted
+@compile_inner
 def _finish_backward(
     p, grad, mixed, middle, gate, up, outs, before, eps, gates, ups, downs, biased, mixed_width,
     inner_width, dx, d_mixed, parts, length,
@@ -351,7 +351,7 @@ def _finish_backward(
     give_back(memory)
 
 
-@kept
+@compile_outer
 def finish_backward(
     grad, mixed, middle, gate, up, outs, before, eps, gates, ups, downs, biased, mixed_width,
     inner_width, dx, d_mixed, parts, length,

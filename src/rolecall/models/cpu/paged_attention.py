@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rolecall.models.cpu.compiled import kept, uncounted
+from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import EACH, MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.loop_memory import give_back, taken, zeros
@@ -28,7 +28,7 @@ _F = np.float32
 NO_RULE = (UNLIMITED, _F(0.0), np.zeros(0, np.float32))  # window, softcap, sinks
 
 
-@kept
+@compile_outer
 def groups(table, row, position, order):
     """-> where groups of at most TOKENS begin in `order`, and the pages that each shares.
 
@@ -56,14 +56,14 @@ def groups(table, row, position, order):
     return np.array(first), np.array(shared)
 
 
-@uncounted(fastmath=EACH, forceinline=True)
+@compile_inner(fastmath=EACH, forceinline=True)
 def _cap(scores, s, length, softcap):
     """scores[s : s + length] become softcap * tanh(scores / softcap)."""
     for t in range(length):
         scores[s + t] = softcap * np.tanh(scores[s + t] / softcap)
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _score(scores, room, queries, rows, keys, pages, first, last, width, size):
     """Scores of `rows` queries and the pages first ... last, added to zeros; all but the numbers
     of pages are addresses."""
@@ -84,7 +84,7 @@ def _score(scores, room, queries, rows, keys, pages, first, last, width, size):
         )  # fmt: skip
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _mix(out, scores, room, rows, values, pages, first, last, length, size):
     """The values of pages first ... last, of the `length` positions of all, added to `out`."""
     page = _U(PAGE)
@@ -98,7 +98,7 @@ def _mix(out, scores, room, rows, values, pages, first, last, length, size):
         )  # fmt: skip
 
 
-@uncounted(fastmath=MATH)
+@compile_inner(fastmath=MATH)
 def _attend(
     item, query, keys, values, table, row, position, order, group_first, group_shared, heads,
     kv_heads, size, scale, window, softcap, sinks, out,
@@ -177,7 +177,7 @@ def _attend(
     give_back(pages)
 
 
-@kept
+@compile_outer
 def attend(
     query, keys, values, table, row, position, order, group_first, group_shared, heads, kv_heads,
     size, scale, window, softcap, sinks, out,

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from rolecall.models.cpu.kernels import runs_on_numba
-from rolecall.models.cpu.products import ROWS, Way, candidates, has_onednn, multiplied
+from rolecall.models.cpu.products import ROWS, Way, candidates, has_onednn, multiply
 from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.file_locks import locked_file
@@ -43,12 +43,14 @@ _known: dict[str, Table] = {}  # by machine: what this process has read or tried
 _told: set[str] = set()  # why nothing could be kept, each said once
 
 
-def ways_of(outputs: int, inputs: int) -> tuple[Way, ...]:
+def choose_ways(outputs: int, inputs: int) -> tuple[Way, ...]:
     """The fastest way to multiply with a bfloat16 weight of this size for each of `ROWS`.
 
     Plain ones where the cache folder cannot be written: a later run could not know of others.
     """
-    return _remembered(f"bfloat16 {outputs}x{inputs}", lambda: tried(outputs, inputs), plain=PLAIN)
+    return _remembered(
+        f"bfloat16 {outputs}x{inputs}", lambda: try_ways(outputs, inputs), plain=PLAIN
+    )
 
 
 def ways_of_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
@@ -57,7 +59,7 @@ def ways_of_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
     They are those of the output, and of the gradients of input and weight.
     """
     name = f"float32 {outputs}x{inputs} {TRAINED}"
-    ways = _remembered(name, lambda: tried_in_training(outputs, inputs), plain=PLAIN[:3])
+    ways = _remembered(name, lambda: try_training_ways(outputs, inputs), plain=PLAIN[:3])
     return ways[0], ways[1], ways[2]
 
 
@@ -83,7 +85,7 @@ def _remembered(
 
 
 @torch.no_grad()
-def tried(outputs: int, inputs: int) -> tuple[Way, ...]:
+def try_ways(outputs: int, inputs: int) -> tuple[Way, ...]:
     """Time each way with random numbers, and take the fastest whose numbers are the plain one's."""
     random, dtype = torch.Generator().manual_seed(0), torch.bfloat16
     weight = torch.randn(outputs, inputs, generator=random).to(dtype)
@@ -100,7 +102,7 @@ def tried(outputs: int, inputs: int) -> tuple[Way, ...]:
 
 
 @torch.no_grad()
-def tried_in_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
+def try_training_ways(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
     """Time PyTorch's and oneDNN's product for the output and the two gradients of a layer."""
     random = torch.Generator().manual_seed(0)
     outputs = min(outputs, LARGEST)
@@ -110,7 +112,7 @@ def tried_in_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
     fastest: list[Way] = []
     for states, right in ((x, weight), (grad, weight.t()), (grad.t(), x.t())):
         expected = states @ right.t()
-        ways = {way: partial(multiplied, weight=right, way=way) for way in names}
+        ways = {way: partial(multiply, weight=right, way=way) for way in names}
         same = {n: way for n, way in ways.items() if _agrees(way(states), expected, x.dtype)}
         fastest.append(_fastest(same, states))
     return fastest[0], fastest[1], fastest[2]

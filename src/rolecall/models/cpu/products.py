@@ -33,7 +33,7 @@ class Product:
     def follow(self) -> None:
         """Copy the weight again, where a copy is used."""
         if "packed" in self.ways:
-            self._packed = packed(self.weight)
+            self._packed = pack_weight(self.weight)
 
     def times(self, x: Tensor) -> Tensor:
         """x [N, I] -> [N, O]"""
@@ -58,7 +58,7 @@ def way_for(ways: tuple[Way, ...], rows: int) -> Way:
     return ways[-1]
 
 
-def multiplied(x: Tensor, weight: Tensor, way: Way) -> Tensor:
+def multiply(x: Tensor, weight: Tensor, way: Way) -> Tensor:
     """x [N, I] and a weight [O, I], either of them transposed or not -> x @ weight.T, [N, O]."""
     if way == "onednn":
         return onednn(x.contiguous(), weight.contiguous())
@@ -71,7 +71,7 @@ def onednn(x: Tensor, weight: Tensor) -> Tensor:
     return out
 
 
-def packed(weight: Tensor) -> Tensor:
+def pack_weight(weight: Tensor) -> Tensor:
     """The weight [O, I] laid out for oneDNN: a copy, which only `onednn` can read."""
     out: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS[1])
     return out
@@ -86,7 +86,7 @@ def candidates(weight: Tensor) -> dict[Way, Callable[[Tensor], Tensor]]:
     """Each way of multiplying states with this weight [O, I]; what PyTorch lacks is left out."""
     ways: dict[Way, Callable[[Tensor], Tensor]] = {"plain": lambda x: x @ weight.t()}
     if has_onednn():
-        laid_out = packed(weight)
+        laid_out = pack_weight(weight)
         ways["onednn"] = lambda x: onednn(x, weight)
         ways["packed"] = lambda x: onednn(x, laid_out)
     return ways

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rolecall.models.cpu.compiled import kept
+from rolecall.models.cpu.compiled import compile_outer
 from rolecall.models.cpu.kernels import gate, norm, rope_and_cache
 from rolecall.models.cpu.loop_memory import view
 from rolecall.models.cpu.paged_attention import attend
@@ -68,7 +68,7 @@ def _linear(addresses, counts, place):
     return _array(addresses, counts, place), _array(addresses, counts, place + 1)
 
 
-@kept
+@compile_outer
 def compute(
     x, width, inner_width, addresses, counts, cache_addresses, cache_count, eps, turns, slot,
     places, windows, scales, sizes, keep,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.compiled import kept, uncounted
+from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import flat
 from rolecall.models.cpu.loop_memory import give_back, zeros
@@ -28,7 +28,7 @@ _F = np.float32
 LowRank = tuple[Tensor, Tensor, float]  # down [R, I], up [O, R], scaling: up @ down times it
 
 
-@uncounted
+@compile_inner
 def _lay_out(block, weight, outputs, inputs, transposed, out):
     outputs, inputs, columns = _U(outputs), _U(inputs), _U(COLUMNS)
     row, step = (_U(1), outputs) if transposed else (inputs, _U(1))
@@ -42,7 +42,7 @@ def _lay_out(block, weight, outputs, inputs, transposed, out):
                 out[to + i * columns + c] = number
 
 
-@kept
+@compile_outer
 def lay_out(weight, outputs, inputs, transposed, out):
     """weight [O, I], or [I, O] if it is `transposed` -> [O / COLUMNS, I, COLUMNS], of the last
     outputs zeros."""
@@ -50,7 +50,7 @@ def lay_out(weight, outputs, inputs, transposed, out):
     in_parallel(_lay_out, (outputs + COLUMNS - 1) // COLUMNS, arguments)
 
 
-@uncounted
+@compile_inner
 def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
     """The columns of a block, of at most ROWS rows that begin at `start`."""
     columns = _U(COLUMNS)
@@ -82,7 +82,7 @@ def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
         give_back(apart)
 
 
-@kept
+@compile_outer
 def multiply(x, weight, bias, inputs, outputs, fresh, out):
     """out [N, O] = x [N, I] times the weight that is laid out, plus the bias if there is one.
 
@@ -93,7 +93,7 @@ def multiply(x, weight, bias, inputs, outputs, fresh, out):
         in_parallel(_multiply, (outputs + COLUMNS - 1) // COLUMNS, arguments)
 
 
-def room_for(outputs: int, inputs: int) -> np.ndarray:
+def allocate_tiles(outputs: int, inputs: int) -> np.ndarray:
     """Memory for a weight of this size that is laid out."""
     return flat(torch.empty(-(-outputs // COLUMNS) * COLUMNS * inputs))
 
@@ -103,7 +103,7 @@ def laid_out(
 ) -> np.ndarray:
     """A float32 weight [O, I], or its transpose, as the tiles read it; `out`: where it is put."""
     inputs, outputs = weight.shape if transposed else reversed(weight.shape)
-    out = room_for(outputs, inputs) if out is None else out
+    out = allocate_tiles(outputs, inputs) if out is None else out
     lay_out(flat(weight.contiguous()), outputs, inputs, transposed, out)
     return out
 
@@ -122,7 +122,7 @@ class TiledProduct:
         self.num_outputs, self.num_inputs = weight.shape
         self._bias = None if bias is None else bias.detach()
         self.bias = np.zeros(0 if bias is None else len(bias), np.float32)
-        self.laid_out = room_for(*weight.shape)
+        self.laid_out = allocate_tiles(*weight.shape)
         added = () if low_rank is None else low_rank[:2]
         self.sources = [t for t in (self.source, self._bias, *added) if t is not None]
         self.follow()

@@ -23,7 +23,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rolecall.models.cpu.compiled import kept, uncounted
+from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import NUMBER
 
 LANES = 16  # float32 numbers of a vector: AVX-512's; LLVM splits it where vectors are shorter
@@ -177,14 +177,14 @@ def _prefetch(typing, address):
     return types.void(types.uintp), generate
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def prefetch(address, count):
     """Ask for `count` numbers from this address on, which are read soon."""
     for line in range(_U(0), count * NUMBER, _U(64)):
         _prefetch(address + line)
 
 
-@kept
+@compile_outer
 def add_product(out, out_row, a, a_row, a_step, b, b_step, count, rows, columns):
     """out[r, c] += sum of a[r, k] * b[k, c] over k < count; columns: a multiple of 8."""
     lanes, pair = _U(LANES), _U(2 * LANES)

@@ -95,7 +95,7 @@ class Whole(Module):
             *_numbers(self.input_layernorm, projections),
             *(weight for weight, _ in attention.scales(turns[0])),
         )
-        mixed = attention.mixed(layout, *parts)
+        mixed = attention.attend(layout, *parts)
         if keep is not None:
             x, mixed = x[keep], mixed[keep]
         whole: Tensor = Finish.apply(

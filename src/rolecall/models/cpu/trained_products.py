@@ -17,7 +17,7 @@ from torch.nn import Linear, Module
 
 from rolecall.models.cpu.kernels import runs_on_numba
 from rolecall.models.cpu.product_trials import ways_of_training
-from rolecall.models.cpu.products import Way, multiplied
+from rolecall.models.cpu.products import Way, multiply
 
 LEAST_ROWS = 64  # with fewer the plain products are taken
 
@@ -52,7 +52,7 @@ class _Multiplied(Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.ways = ways
-        out = multiplied(x.flatten(0, -2), weight, ways[0]).unflatten(0, x.shape[:-1])
+        out = multiply(x.flatten(0, -2), weight, ways[0]).unflatten(0, x.shape[:-1])
         return out if bias is None else out.add_(bias)
 
     @staticmethod
@@ -63,9 +63,9 @@ class _Multiplied(Function):
         flat = grad.flatten(0, -2)
         dx = dw = db = None
         if of_input:
-            dx = multiplied(flat, weight.t(), ctx.ways[1]).unflatten(0, x.shape[:-1])
+            dx = multiply(flat, weight.t(), ctx.ways[1]).unflatten(0, x.shape[:-1])
         if of_weight:
-            dw = multiplied(flat.t(), x.flatten(0, -2).t(), ctx.ways[2])
+            dw = multiply(flat.t(), x.flatten(0, -2).t(), ctx.ways[2])
         if of_bias:
             db = flat.sum(0)
         return dx, dw, db, None

@@ -21,7 +21,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from rolecall.models.cpu import kernels
-from rolecall.models.cpu.compiled import kept, uncounted
+from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.loop_memory import give_back, taken, zeros
@@ -62,7 +62,7 @@ class Blocks:
         return first, np.array([unit for share in units for unit in share])
 
 
-def blocks_of(branches: list[tuple[int, int, int]]) -> Blocks:
+def make_blocks(branches: list[tuple[int, int, int]]) -> Blocks:
     """branches: first token, the token after the last, and that after all which follow it."""
     sizes = np.array([stop - start for start, stop, _ in branches])
     pages = -(-sizes // PAGE)
@@ -100,7 +100,7 @@ def blocks_of(branches: list[tuple[int, int, int]]) -> Blocks:
     )  # fmt: skip
 
 
-@uncounted
+@compile_inner
 def _lay_out(p, x, page_start, page_size, kv_heads, size, out):
     start, count, page = _U(page_start[p]), _U(page_size[p]), _U(PAGE)
     for k in range(kv_heads):
@@ -114,14 +114,14 @@ def _lay_out(p, x, page_start, page_size, kv_heads, size, out):
                 out[to + d * page + t] = _F(0.0)
 
 
-@kept
+@compile_outer
 def lay_out(x, page_start, page_size, kv_heads, size, out):
     """x [N, K, D] -> pages [pages, K, D, PAGE] of the tokens of each, then zeros."""
     arguments = (x, page_start, page_size, _U(kv_heads), _U(size), out)
     in_parallel(_lay_out, len(page_start), arguments)
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, heads, size):
     """out [rows, room] += x [rows, D] times what is laid out of a block's segments. Of out, x and
     laid_out the addresses are given; each segment begins a new page of `out`."""
@@ -145,7 +145,7 @@ def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, hea
             column += page
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _room(first, last, sizes):
     """Numbers of a row of scores: those of each segment and up to the end of its page."""
     page, total = _U(PAGE), _U(0)
@@ -154,7 +154,7 @@ def _room(first, last, sizes):
     return total
 
 
-@uncounted(forceinline=True)
+@compile_inner(forceinline=True)
 def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
     """Give scores[row ...] of one token this value where it sees nothing: behind the end of each
     segment, and of its own branch behind itself."""
@@ -167,7 +167,7 @@ def _fill_unseen(scores, row, token, first, last, starts, sizes, value):
         column += end
 
 
-@uncounted(fastmath=MATH)
+@compile_inner(fastmath=MATH)
 def _forward(
     item, query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
     kv_heads, size, scale, out, sums,
@@ -221,7 +221,7 @@ def _forward(
     give_back(shares)
 
 
-@kept
+@compile_outer
 def forward(
     query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
     kv_heads, size, scale, out, sums,
@@ -235,7 +235,7 @@ def forward(
     in_parallel(_forward, len(start) * kv_heads, arguments)
 
 
-@uncounted(fastmath=MATH)
+@compile_inner(fastmath=MATH)
 def _backward(
     part, grad, query, keys, key, values, out, sums, start, stop, first, segment_start,
     segment_size, segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk,
@@ -305,7 +305,7 @@ def _backward(
             give_back(memory)
 
 
-@kept
+@compile_outer
 def backward(
     grad, query, keys, key, values, out, sums, start, stop, first, segment_start, segment_size,
     segment_page, root, part_first, part_units, heads, kv_heads, size, scale, dq, dk, dv,
@@ -336,7 +336,7 @@ class TreeAttention(Function):
         out, sums = torch.empty_like(query), query.new_empty(query.shape[:2])
         sizes = (query.shape[1], *key.shape[1:])
         forward(
-            flat(query), flat(_laid_out(key, blocks)), flat(value), *_of(blocks), *sizes,
+            flat(query), flat(_laid_out(key, blocks)), flat(value), *_as_arrays(blocks), *sizes,
             np.float32(scale), flat(out), flat(sums),
         )  # fmt: skip
         ctx.save_for_backward(query, key, value, out, sums)
@@ -352,14 +352,14 @@ class TreeAttention(Function):
         dq, dk, dv = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
         backward(
             flat(grad.contiguous()), flat(query), flat(_laid_out(key, blocks)), flat(key),
-            flat(_laid_out(value, blocks)), flat(out), flat(sums), *_of(blocks),
+            flat(_laid_out(value, blocks)), flat(out), flat(sums), *_as_arrays(blocks),
             blocks.root, *blocks.shares(sizes[1], torch.get_num_threads()), *sizes,
             np.float32(ctx.scale), flat(dq), flat(dk), flat(dv),
         )  # fmt: skip
         return *(x.transpose(0, 1) for x in (dq, dk, dv)), None, None
 
 
-def _of(blocks: Blocks) -> tuple[np.ndarray, ...]:
+def _as_arrays(blocks: Blocks) -> tuple[np.ndarray, ...]:
     return (
         blocks.start, blocks.stop, blocks.first, blocks.segment_start, blocks.segment_size,
         blocks.segment_page,

@@ -27,7 +27,7 @@ from rolecall.models.cpu import (
 from rolecall.models.cpu.compiled import can_be_kept, is_kept
 from rolecall.models.cpu.fused_layers import RootMeanSquare
 from rolecall.models.cpu.trained_layer import Begin, Finish
-from rolecall.models.cpu.tree_attention import TreeAttention, blocks_of
+from rolecall.models.cpu.tree_attention import TreeAttention, make_blocks
 from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.file_locks import LockHeldError, locked_file
 from rolecall.runtime.parent import end_with_parent
@@ -88,7 +88,7 @@ def compile_all() -> None:
         states, angles, angles, SIZE, EPS, some(WIDTH), *weights, *[None] * 3, *norms
     )
     heads = (projection.view(TOKENS, -1, SIZE).transpose(0, 1) for projection in parts)
-    blocks = blocks_of([(0, 8, TOKENS), (8, 16, 16), (16, TOKENS, TOKENS)])
+    blocks = make_blocks([(0, 8, TOKENS), (8, 16, 16), (16, TOKENS, TOKENS)])
     mixed = TreeAttention.apply(*heads, blocks, SIZE**-0.5).reshape(TOKENS, many)
     shapes = ((WIDTH, many), (INNER, WIDTH), (INNER, WIDTH), (WIDTH, INNER))
     inner = [some(*shape) for shape in shapes]

@@ -9,9 +9,9 @@ from rolecall.rewards.coach.providers import (
     Access,
     Provider,
     Reply,
-    count_of,
     dig,
-    text_of,
+    read_count,
+    read_text,
 )
 from rolecall.rewards.coach.rendering import Prompt
 
@@ -41,15 +41,17 @@ class AnthropicCoach:
         )
         content = dig(answer, "content")
         blocks = content if isinstance(content, list) else []
-        read = count_of(answer, "usage", "cache_read_input_tokens")
-        written = count_of(answer, "usage", "cache_creation_input_tokens")
+        read = read_count(answer, "usage", "cache_read_input_tokens")
+        written = read_count(answer, "usage", "cache_creation_input_tokens")
         return Reply(
-            text="".join(text_of(b, "text") for b in blocks if dig(b, "type") == "text"),
-            truncated=text_of(answer, "stop_reason") == "max_tokens",
-            prompt_tokens=count_of(answer, "usage", "input_tokens") + read + written,
+            text="".join(read_text(b, "text") for b in blocks if dig(b, "type") == "text"),
+            truncated=read_text(answer, "stop_reason") == "max_tokens",
+            prompt_tokens=read_count(answer, "usage", "input_tokens") + read + written,
             cached_tokens=read,
-            completion_tokens=count_of(answer, "usage", "output_tokens"),
-            reasoning_tokens=count_of(answer, "usage", "output_tokens_details", "thinking_tokens"),
+            completion_tokens=read_count(answer, "usage", "output_tokens"),
+            reasoning_tokens=read_count(
+                answer, "usage", "output_tokens_details", "thinking_tokens"
+            ),
         )
 
 

@@ -22,8 +22,8 @@ from rolecall.runtime.retrying import (
     RefusedError,
     RetryableError,
     Retrying,
+    describe_error,
     failure,
-    in_words,
 )
 
 OWN_FAULT = {400, 401, 403, 404}  # the same request can never succeed
@@ -78,7 +78,7 @@ async def _request(provider: Provider, prompt: Prompt) -> Reply:
     except CoachConfigError:
         raise
     except Exception as error:  # the boundary to an SDK
-        raise _meaning(error, in_words(error)) from None
+        raise _meaning(error, describe_error(error)) from None
 
 
 def _meaning(error: Exception, told: str) -> Exception:

@@ -50,7 +50,7 @@ class Cache:
         return self.folder / key[:2] / f"{key}.json"
 
 
-def key_of(*parts: object) -> str:
+def cache_key(*parts: object) -> str:
     """Hash of JSON values; equal parts give equal keys in every run."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -11,7 +11,7 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Episode
 from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.cache import Cache
-from rolecall.rewards.coach.following import Following, Manner, When
+from rolecall.rewards.coach.following import CoachSettings, Following, When
 from rolecall.rewards.coach.judge import Judge
 from rolecall.rewards.coach.ledger import Ledger, Totals
 from rolecall.rewards.coach.mixing import Mixing, OnError, OutcomeOn
@@ -144,7 +144,7 @@ class Coach:
             concurrency=concurrency,
         )
         key = providers.find_key(provider, key_env=key_env, base_url=base_url)
-        self.manner = Manner(
+        self.manner = CoachSettings(
             Mixing(w_process, w_outcome, outcome_on, on_error),
             when=when,
             show_to=frozenset(show_to),

@@ -19,13 +19,13 @@ from rolecall.rewards.coach.rendering import Action, cut
 from rolecall.rewards.coach.scorer import Scorer
 from rolecall.rewards.coach.scores import CoachError, CoachStopError
 from rolecall.runtime.call_tree import outside
-from rolecall.runtime.turn_order import known_before
+from rolecall.runtime.turn_order import turns_known_before
 
 When = Literal["after_episode", "after_action"]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class CoachSettings:
     """Options that say when and with what a coach scores an episode."""
 
     mixing: Mixing
@@ -48,7 +48,12 @@ class Following:
     """One episode that a coach follows from its first action on, or sees when it is over."""
 
     def __init__(
-        self, scorer: Scorer, manner: Manner, team: dict[str, str], episode: Episode, world: World
+        self,
+        scorer: Scorer,
+        manner: CoachSettings,
+        team: dict[str, str],
+        episode: Episode,
+        world: World,
     ) -> None:
         self.scorer, self.manner, self.team = scorer, manner, team
         self.episode, self.world = episode, world
@@ -57,7 +62,7 @@ class Following:
         self._judging: dict[str, asyncio.Task[CoachError | None]] = {}
         self._lost: dict[str, CoachError] = {}  # of turns that had no score before a replay
 
-    async def acted(self, turn: Turn, before: Turn | None) -> None:
+    async def on_action(self, turn: Turn, before: Turn | None) -> None:
         """Put the action down as it is now; judge it too, if that is not left for later.
 
         The judging is work outside of the episode: neither this one nor others wait for it until
@@ -164,7 +169,7 @@ class Following:
         if until is None:
             turns = sorted(self.episode.turns, key=lambda turn: turn.path)
             return [turn.agent for turn in turns if turn.chosen]
-        return [*(turn.agent for turn in known_before(until, self.episode)), until.agent]
+        return [*(turn.agent for turn in turns_known_before(until, self.episode)), until.agent]
 
     def _keep(self, turn: Turn, before: Turn) -> None:
         """A replay keeps what the coach said of an action, and pays nothing for it again."""

@@ -13,9 +13,9 @@ from rolecall.rewards.coach.providers import (
     Access,
     Provider,
     Reply,
-    count_of,
     dig,
-    text_of,
+    read_count,
+    read_text,
 )
 from rolecall.rewards.coach.rendering import Prompt
 from rolecall.rewards.coach.scores import CoachConfigError
@@ -48,13 +48,13 @@ class GoogleCoach:
             raise CoachConfigError(f"no credentials for Vertex AI: {error}") from error
         parts = dig(answer, "candidates", 0, "content", "parts") or []
         counts = "usage_metadata"
-        thoughts = count_of(answer, counts, "thoughts_token_count")
+        thoughts = read_count(answer, counts, "thoughts_token_count")
         return Reply(
-            text="".join(text_of(item, "text") for item in parts if not dig(item, "thought")),
-            truncated=text_of(answer, "candidates", 0, "finish_reason") == "MAX_TOKENS",
-            prompt_tokens=count_of(answer, counts, "prompt_token_count"),
-            cached_tokens=count_of(answer, counts, "cached_content_token_count"),
-            completion_tokens=count_of(answer, counts, "candidates_token_count") + thoughts,
+            text="".join(read_text(item, "text") for item in parts if not dig(item, "thought")),
+            truncated=read_text(answer, "candidates", 0, "finish_reason") == "MAX_TOKENS",
+            prompt_tokens=read_count(answer, counts, "prompt_token_count"),
+            cached_tokens=read_count(answer, counts, "cached_content_token_count"),
+            completion_tokens=read_count(answer, counts, "candidates_token_count") + thoughts,
             reasoning_tokens=thoughts,
         )
 

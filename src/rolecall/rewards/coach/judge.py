@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from rolecall.core.types import Turn
 from rolecall.rewards.coach import providers
 from rolecall.rewards.coach.asking import ask
-from rolecall.rewards.coach.cache import Cache, key_of
+from rolecall.rewards.coach.cache import Cache, cache_key
 from rolecall.rewards.coach.ledger import Ledger
 from rolecall.rewards.coach.local import LocalCoach
 from rolecall.rewards.coach.reading import read
@@ -110,4 +110,4 @@ class Judge:
     def _key(self, action: Action) -> str:
         access, prompt = self.access, self._render(action, nonce="")
         sampling = [access.temperature, access.max_tokens]
-        return key_of(TEMPLATE, access.provider, access.model, sampling, asdict(prompt))
+        return cache_key(TEMPLATE, access.provider, access.model, sampling, asdict(prompt))

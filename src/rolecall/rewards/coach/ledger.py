@@ -60,9 +60,9 @@ class Ledger:
             raise type(self.stopped)(str(self.stopped))
         for spent, budget, of, key in (
             (self.account.spent, self.account.budget, "the run", "budget"),
-            (self.account.of(step), self.step_budget, f"step {step}", "step_budget"),
+            (self.account.get_part(step), self.step_budget, f"step {step}", "step_budget"),
         ):
-            if bound := spent.reached(budget):
+            if bound := spent.find_reached(budget):
                 key += "_tokens" if bound.endswith("tokens") else "_usd"
                 raise BudgetError(
                     f"the coach's budget of {bound} for {of} is spent; continue the run with a "
@@ -81,7 +81,7 @@ class Ledger:
         totals.completion_tokens += reply.completion_tokens
         totals.cost_usd += cost
 
-    def scored(self, agent: str, score: Score) -> None:
+    def add_score(self, agent: str, score: Score) -> None:
         totals = self.agents[agent]
         totals.scores += 1
         totals.score_sum += score.verdict.score
@@ -89,7 +89,7 @@ class Ledger:
         if score.usage.tries:
             self._recent.append(False)
 
-    def failed(self, agent: str, error: Exception, *, usage: Usage) -> None:
+    def add_failure(self, agent: str, error: Exception, *, usage: Usage) -> None:
         """Count an action without a score. Too many of those that were asked about: all stops."""
         if isinstance(error, CoachStopError):
             if not isinstance(error, BudgetError):  # which the next step may not have spent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rolecall.core.optional import needs
-from rolecall.rewards.coach.providers import Access, Provider, Reply, count_of, text_of
+from rolecall.rewards.coach.providers import Access, Provider, Reply, read_count, read_text
 from rolecall.rewards.coach.rendering import Prompt
 
 with needs("openai", extra="coach"):
@@ -36,12 +36,12 @@ class OpenAICoach:
             **options,
         )
         return Reply(
-            text=text_of(answer, "choices", 0, "message", "content"),
-            truncated=text_of(answer, "choices", 0, "finish_reason") == "length",
-            prompt_tokens=count_of(answer, "usage", "prompt_tokens"),
-            cached_tokens=count_of(answer, "usage", "prompt_tokens_details", "cached_tokens"),
-            completion_tokens=count_of(answer, "usage", "completion_tokens"),
-            reasoning_tokens=count_of(
+            text=read_text(answer, "choices", 0, "message", "content"),
+            truncated=read_text(answer, "choices", 0, "finish_reason") == "length",
+            prompt_tokens=read_count(answer, "usage", "prompt_tokens"),
+            cached_tokens=read_count(answer, "usage", "prompt_tokens_details", "cached_tokens"),
+            completion_tokens=read_count(answer, "usage", "completion_tokens"),
+            reasoning_tokens=read_count(
                 answer, "usage", "completion_tokens_details", "reasoning_tokens"
             ),
         )

@@ -106,11 +106,11 @@ def dig(value: Any, *steps: str | int) -> Any:
     return value
 
 
-def text_of(value: Any, *steps: str | int) -> str:
+def read_text(value: Any, *steps: str | int) -> str:
     text = dig(value, *steps)
     return text if isinstance(text, str) else ""
 
 
-def count_of(value: Any, *steps: str | int) -> int:
+def read_count(value: Any, *steps: str | int) -> int:
     count = dig(value, *steps)
     return max(count, 0) if isinstance(count, int) else 0

@@ -42,11 +42,11 @@ class Scorer:
         try:
             score = await self.judge(action, usage)
         except CoachError as error:
-            self.ledger.failed(turn.agent, error, usage=usage)
+            self.ledger.add_failure(turn.agent, error, usage=usage)
             raise
         finally:
             turn.coach_requests = (turn.coach_requests or 0) + usage.tries
-        self.ledger.scored(turn.agent, score)
+        self.ledger.add_score(turn.agent, score)
         note = CoachNote(**asdict(score.verdict), usage=asdict(score.usage), cached=score.cached)
         if turn.coach is None:
             turn.coach = note

@@ -25,7 +25,7 @@ class Ended(BaseException):
     """The program cannot be asked any more; no `except Exception` of a test may hide it."""
 
 
-class Strange(TypeError):
+class UnserialisableError(TypeError):
     """A value that is not plain."""
 
 
@@ -55,7 +55,7 @@ def serve(job: dict[str, str], say: Callable[[dict[str, Any]], None], inbox: Ite
         function = getattr(module, job["entry_point"])
         say({"value": None})
     except BaseException as error:  # SystemExit too
-        say(raised(error))
+        say(pack_error(error))
         return
     for line in inbox:
         call = json.loads(line)
@@ -64,11 +64,11 @@ def serve(job: dict[str, str], say: Callable[[dict[str, Any]], None], inbox: Ite
             named = {name: decode(value) for name, value in call["named"].items()}
             answer = {"value": encode(function(*arguments, **named))}
         except BaseException as error:
-            answer = raised(error)
+            answer = pack_error(error)
         say(answer)
 
 
-def raised(error: BaseException) -> dict[str, Any]:
+def pack_error(error: BaseException) -> dict[str, Any]:
     return {"raised": type(error).__name__, "text": str(error)[:MOST_WORDS]}
 
 
@@ -84,7 +84,7 @@ def examine(job: dict[str, str], asked: Callable[[dict[str, Any]], Any]) -> dict
                 "arguments": [encode(value) for value in arguments],
                 "named": {name: encode(value) for name, value in named.items()},
             }
-        except Strange as error:
+        except UnserialisableError as error:
             strange = str(error)
             raise
         calls += 1
@@ -153,7 +153,7 @@ def encode(value: Any) -> Any:
         return {"complex": [value.real, value.imag]}
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
         return encode(value.item())  # a number of numpy's
-    raise Strange(f"a value of type {type(value).__name__} cannot cross")
+    raise UnserialisableError(f"a value of type {type(value).__name__} cannot cross")
 
 
 def decode(value: Any) -> Any:
@@ -181,7 +181,9 @@ class Comparisons:
             alike.setdefault(code, []).append(value)
         for group in alike.values():
             if len(group) > MOST_ALIKE:
-                raise Strange(f"more than {MOST_ALIKE} values of one collection have the same hash")
+                raise UnserialisableError(
+                    f"more than {MOST_ALIKE} values of one collection have the same hash"
+                )
             if len(group) > 1:
                 most = max(self.cost(value) for value in group)
                 self.spend(most * len(group) * (len(group) - 1) // 2)
@@ -198,7 +200,7 @@ class Comparisons:
     def spend(self, number: int) -> None:
         self.left -= number
         if self.left < 0:
-            raise Strange("too many values of the same hash are in one another")
+            raise UnserialisableError("too many values of the same hash are in one another")
 
 
 def _decoded(value: Any, comparisons: Comparisons) -> Any:

@@ -51,12 +51,12 @@ def play(code: str, number: int, names: dict[str, Any], most: int) -> dict[str, 
             names["display"](value)
         shown += figures(most)
     except BaseException as raised:  # SystemExit ends a cell, not the notebook
-        lines = traceback.format_exception(raised.with_traceback(own_part(raised)))
+        lines = traceback.format_exception(raised.with_traceback(user_traceback(raised)))
         kind, text = type(raised).__name__, str(raised)
         error.append({"ename": kind, "evalue": text, "traceback": lines})
     sys.stdout.flush()
     sys.stderr.flush()
-    streams = {name: both_ends(files[name], most) for name in STREAMS}
+    streams = {name: keep_both_ends(files[name], most) for name in STREAMS}
     for file in files.values():
         os.close(file)
     return {**streams, "display": shown, "error": error}
@@ -113,7 +113,7 @@ def figures(most: int) -> list[dict[str, str]]:
     return pictures
 
 
-def own_part(raised: BaseException) -> types.TracebackType | None:
+def user_traceback(raised: BaseException) -> types.TracebackType | None:
     """Return the traceback without the frames of this file."""
     trace = raised.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
@@ -125,7 +125,7 @@ def open_unnamed() -> int:
     return os.open("/tmp", os.O_TMPFILE | os.O_RDWR | os.O_APPEND, 0o600)
 
 
-def both_ends(file: int, most: int) -> str:
+def keep_both_ends(file: int, most: int) -> str:
     size = os.fstat(file).st_size
     if size <= most:
         return os.pread(file, size, 0).decode(errors="replace")

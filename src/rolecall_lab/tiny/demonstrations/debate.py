@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from rolecall.core.types import Task
-from rolecall_lab.tiny.demonstrations.scene import Drill, Scene, worked
+from rolecall_lab.tiny.demonstrations.scene import Drill, Scene, work_steps
 
 DEBATER = {"shows": 35, "twists": 25, "asserts": 40}
 JUDGE = {"checks": 35, "first": 25, "last": 25, "tie": 15}
@@ -42,7 +42,7 @@ def _argument(scene: Scene, habit: str) -> str:
     supports = FOR in scene.shown
     if habit == "asserts":
         return "That is plainly right." if supports else "That is plainly wrong."
-    steps = worked(scene.task).split("\n")
+    steps = work_steps(scene.task).split("\n")
     claimed = _claimed(scene.task)
     if habit == "twists" and supports != (scene.task.answer == "for"):
         expression, _, value = steps[-1].rpartition("=")
@@ -68,7 +68,7 @@ def _judged(task: Task, heard: str) -> str:
     """The calculation, its comparison with what was said, and who stands for the right side."""
     compared = _compared(_claimed(task), task.info["value"])
     winner = "a" if f"A ({task.answer})" in heard else "b"
-    return f"{worked(task)}\n{compared}\n<winner>{winner}</winner>"
+    return f"{work_steps(task)}\n{compared}\n<winner>{winner}</winner>"
 
 
 def _compared(said: str, value: str) -> str:

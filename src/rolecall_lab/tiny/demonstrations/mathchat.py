@@ -10,7 +10,7 @@ import re
 from random import Random
 
 from rolecall_lab.tiny.demonstrations.maths import guess
-from rolecall_lab.tiny.demonstrations.scene import Scene, worked
+from rolecall_lab.tiny.demonstrations.scene import Scene, work_steps
 
 SOLVER = {"works": 40, "slips": 30, "waffles": 30}
 EXECUTOR = {"codes": 40, "slips": 20, "breaks": 15, "guesses": 25}
@@ -31,7 +31,7 @@ def mathchat(scene: Scene) -> str:
 
 
 def _plan(scene: Scene, habit: str) -> str:
-    steps = worked(scene.task).split("\n")
+    steps = work_steps(scene.task).split("\n")
     if habit == "waffles":
         return "Let us think about it step by step."
     if habit == "slips":
@@ -44,7 +44,7 @@ def _plan(scene: Scene, habit: str) -> str:
 def _program(scene: Scene, habit: str) -> str:
     if habit == "guesses":
         return f"I think it is {guess(int(scene.task.answer), scene.random)}."
-    lines = program(worked(scene.task).split("\n"), random=scene.random, habit=habit)
+    lines = program(work_steps(scene.task).split("\n"), random=scene.random, habit=habit)
     return "\n".join(["```python", *lines, "```"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from rolecall.grading.math.answers import extract
-from rolecall_lab.tiny.demonstrations.scene import Scene, worked
+from rolecall_lab.tiny.demonstrations.scene import Scene, work_steps
 
 SOLVER = {"worked": 40, "guess": 42, "no_box": 18}
 VERIFIER = {"reads": 35, "waves_through": 45, "mumbles": 10, "rejects": 10}
@@ -21,9 +21,9 @@ def solver_verifier(scene: Scene) -> str:
 def _solution(scene: Scene, habit: str) -> str:
     answer = scene.task.answer
     if habit == "worked":
-        return f"{worked(scene.task)}\n\\boxed{{{answer}}}"
+        return f"{work_steps(scene.task)}\n\\boxed{{{answer}}}"
     if habit == "no_box":
-        return f"{worked(scene.task)}\nSo it is {answer}."
+        return f"{work_steps(scene.task)}\nSo it is {answer}."
     return f"\\boxed{{{guess(int(answer), scene.random)}}}"
 
 
@@ -38,7 +38,7 @@ def _verdict(scene: Scene, habit: str) -> str:
     right = extract(scene.said[-1][1]) == scene.task.answer
     if habit == "reads":
         verdict = "approve" if right else "reject"
-        return f"{worked(scene.task)}\n<verify>{verdict}</verify>"
+        return f"{work_steps(scene.task)}\n<verify>{verdict}</verify>"
     if habit == "rejects":
         return "<verify>reject</verify>"
     return "<verify>approve</verify>" if habit == "waves_through" else "Looks fine."

@@ -64,11 +64,11 @@ BY_WORKFLOW: dict[str, Demonstrations] = {
 
 
 WITH_TOOLS: dict[str, Demonstrations] = {  # where an agent of the team has tools
-    "single": Demonstrations(tool_use.priced, tags=tool_use.TAGS),
+    "single": Demonstrations(tool_use.answer_prices, tags=tool_use.TAGS),
 }
 
 
-def of_team(context: RolloutContext) -> Demonstrations:
+def team_demonstrations(context: RolloutContext) -> Demonstrations:
     """Return the demonstrations of the team's workflow.
 
     Raises ValueError with the names that there are.

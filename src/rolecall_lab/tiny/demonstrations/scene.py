@@ -27,7 +27,7 @@ class Scene:
 Drill = tuple[str, str]  # what is shown, what is to be learned
 
 
-def worked(task: Task) -> str:
+def work_steps(task: Task) -> str:
     """Return the right steps, one a line.
 
     Raises ValueError for a task that was not generated.
@@ -39,4 +39,4 @@ def worked(task: Task) -> str:
 
 def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
     """Problems and their worked steps: the skill without the talk about it."""
-    return [(f"{task.prompt}\n", f"{worked(task)}\n") for task in tasks[:number]]
+    return [(f"{task.prompt}\n", f"{work_steps(task)}\n") for task in tasks[:number]]

@@ -24,7 +24,7 @@ TAGS = (
 )
 
 
-def priced(scene: Scene) -> str:
+def answer_prices(scene: Scene) -> str:
     """An agent that looks prices up, calculates and answers. Raises ValueError for other tasks."""
     if "expression" not in scene.task.info:
         raise ValueError(f"task {scene.task.id} is no order to be priced")
@@ -42,7 +42,7 @@ def priced(scene: Scene) -> str:
 def planner_workers(scene: Scene) -> str:
     """A planner hands each part of an order to a worker and adds up what they report."""
     if scene.role == "worker":
-        return priced(scene)
+        return answer_prices(scene)
     if done := RESULT.findall(scene.shown):
         return _told(scene, done[-1])
     orders = ORDERED.findall(_asked(scene))
