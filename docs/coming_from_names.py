@@ -57,7 +57,7 @@ MRLM: Names = [
     (
         "LLMEnvironment",
         ["rolecall.environments.llm.environment:LlmEnvironment"],
-        "environment: llm, behind any OpenAI-compatible address",
+        "environment: llm, whose LLM is a frozen policy of any engine",
     ),
     (
         "the code environment",

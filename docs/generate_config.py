@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import sys
 import types
-from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
 from typing import Annotated, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -19,7 +15,7 @@ from rolecall.config import registry
 from rolecall.config.schema import Config
 
 sys.path.insert(0, str(Path(__file__).parent))
-from page_text import shown
+from page_text import key_meanings, shown
 
 HEAD = """# Config keys
 
@@ -105,23 +101,11 @@ def _inner(annotation: object) -> tuple[type[BaseModel] | None, bool]:
 def _table(place: str, model: type[BaseModel], fields=None, said: str = "") -> str:
     lines = [f"\n## {place}\n", *([said, ""] if said else [])]
     lines += ["| key | default | meaning |", "|---|---|---|"]
-    fields, meanings = model.model_fields if fields is None else fields, _meanings(model)
+    fields, meanings = model.model_fields if fields is None else fields, key_meanings(model)
     for name, field in fields.items():
         meaning = shown(" ".join(meanings.get(name, "").split())).replace("|", "\\|")
         lines.append(f"| `{field.alias or name}` | {_default(field)} | {meaning} |")
     return "\n".join(lines if fields else lines[:-2])
-
-
-def _meanings(model: type[BaseModel]) -> dict[str, str]:
-    """The docstrings below the keys of a class and of those that it inherits from. Not pydantic's,
-    which would read them, and all of our sources, whenever rolecall is imported."""
-    found = {}
-    for kind in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
-        [section] = ast.parse(dedent(inspect.getsource(kind))).body
-        for key, text in pairwise(section.body):
-            if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr):
-                found[ast.unparse(key.target)] = ast.literal_eval(text.value)
-    return found
 
 
 def _default(field) -> str:

@@ -11,6 +11,8 @@ import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from rolecall.agents import parsers
@@ -21,7 +23,7 @@ from rolecall.environments.math import rows
 from rolecall.workflows.base import Workflow
 
 sys.path.insert(0, str(Path(__file__).parent))
-from page_text import shown
+from page_text import key_meanings, shown
 
 HEAD = """# Options of what a config can name
 
@@ -136,10 +138,24 @@ def _section(kind: str, name: str, *, skip: int) -> str:
     if missing := [option for option in fields if option not in meanings]:
         raise ValueError(f"{kind} {name}: no line `{missing[0]}: meaning` in its docstring")
     lines += ["| option | default | type | meaning |", "|---|---|---|---|"]
+    asked = registry.list_chat_options(call)
     for option, field in fields.items():
-        default, kind_of = _default(field.default), f"`{_type(field.annotation)}`"
-        lines.append(f"| `{option}` | {default} | {kind_of} | {_cell(meanings[option])} |")
+        kind_of = "a policy" if option in asked else ""
+        lines.append(_row(option, field, meanings[option], kind_of))
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            inner = key_meanings(section)
+            for key, part in section.model_fields.items():
+                lines.append(_row(f"{option}.{key}", part, inner[key]))
     return "\n".join(lines)
+
+
+def _row(option: str, field: FieldInfo, meaning: str, kind_of: str = "") -> str:
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel):
+        default, kind_of = {}, "mapping"
+    kind_of = kind_of or _type(field.annotation)
+    return f"| `{option}` | {_default(default)} | `{kind_of}` | {_cell(meaning)} |"
 
 
 def _first_of_file(call: Any) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.config.errors import RENAMED
 from rolecall.config.load import find, load, recipe_names
+from rolecall.config.moved_keys import RENAMED
 from rolecall.config.registry import BUILT_IN, resolve
 from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
@@ -56,7 +56,8 @@ def test_every_built_in_name_resolves(kind, name):
 
 
 def test_a_coachs_options_name_agents_of_the_team():
-    given = {"ground_truth_roles": "[nobody]", "show_to": "[nobody]", "team": "{nobody: x}"}
+    given = {"view.ground_truth_roles": "[nobody]", "show_to": "[nobody]"}
+    given |= {"view.team": "{nobody: x}"}
     for key, value in given.items():
         changed = load(find("mathchat"), [f"rewards.coach.{key}={value}"])
         [problem] = check_coach(changed)

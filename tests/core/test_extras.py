@@ -74,9 +74,8 @@ def test_a_server_without_its_extra_ends_with_one_line(command, hidden, missed):
     [
         ("rolecall.environments.gymnasium.export", "gymnasium", "gym"),
         ("rolecall.environments.pettingzoo.export", "pettingzoo", "gym"),
-        ("rolecall.rewards.coach.openai_coach", "openai", "coach"),
-        ("rolecall.rewards.coach.anthropic_coach", "anthropic", "coach"),
-        ("rolecall.rewards.coach.google_coach", "google", "coach"),
+        ("rolecall.engines.served.anthropic", "anthropic", "coach"),
+        ("rolecall.engines.served.google", "google", "coach"),
         ("rolecall.serve.sandbox", "fastapi", "serve"),
     ],
 )
@@ -99,8 +98,10 @@ def test_a_file_that_needs_an_extra_says_so_when_it_is_imported(module, package,
         ("from rolecall.retrieval.remote import Servers; Servers(['http://h'])", "httpx", "search"),
         ("from rolecall.grading.tabular import METRICS; METRICS['mae'].compute([1.0], [1.0])",
          "sklearn", "data"),
-        ("from rolecall.rewards.coach.coach import Coach; Coach(model='m', base_url='http://h')",
-         "openai", "coach"),
+        ("from rolecall.config.served import OpenAIEngineConfig as Section\n"
+         "    from rolecall.engines.served.openai import OpenAIEngine\n"
+         "    OpenAIEngine(Section(url='http://h', model='m'), policies=[], key=None)",
+         "httpx", "served"),
         ("from rolecall.config.cluster import RayClusterConfig\n"
          "    from rolecall.cluster.session import RaySession\n"
          "    RaySession(RayClusterConfig(name='ray'))", "ray", "ray"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rolecall.config.errors import RENAMED
+from rolecall.config.moved_keys import RENAMED
 from tests.structure.test_layers import drawing
 
 pytestmark = pytest.mark.slow

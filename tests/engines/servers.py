@@ -115,6 +115,25 @@ def chat(text: str | None, *, finish: str = "stop", prompt: int = 100, answer: i
     }  # fmt: skip
 
 
+def claude(text: str, *, reason: str = "end_turn"):
+    """An answer of Anthropic's messages API, with the tokens of `chat`."""
+    usage = {"input_tokens": 60, "cache_read_input_tokens": 40, "output_tokens": 10,
+             "output_tokens_details": {"thinking_tokens": 3}}  # fmt: skip
+    content = [{"type": "thinking", "thinking": "hm", "signature": "s"}]
+    content += [{"type": "text", "text": text}]
+    return {"id": "1", "type": "message", "role": "assistant", "model": "m", "content": content,
+            "stop_reason": reason, "usage": usage}  # fmt: skip
+
+
+def gemini(text: str, *, reason: str = "STOP"):
+    """The same of Gemini."""
+    parts = [{"text": "hm", "thought": True}, {"text": text}]
+    usage = {"promptTokenCount": 100, "cachedContentTokenCount": 40, "candidatesTokenCount": 7,
+             "thoughtsTokenCount": 3}  # fmt: skip
+    candidate = {"content": {"role": "model", "parts": parts}, "finishReason": reason}
+    return {"candidates": [candidate], "usageMetadata": usage}
+
+
 def refused(status: int, message: str, *, code: str | None = None, **headers: str) -> Told:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Told(status, {"error": {"message": message, "code": code}}, named)

@@ -19,8 +19,10 @@ from rolecall.core.errors import ConfigError, InfrastructureError, RunEndingErro
 from rolecall.core.interfaces.engine import ContextFullError, Question, Request, Sampling
 from rolecall.core.types import Message
 from rolecall.engines.served.connection import ServerError
-from rolecall.engines.served.openai import BudgetSpentError, OpenAIEngine
+from rolecall.engines.served.openai import OpenAIEngine
+from rolecall.engines.served.provider import BudgetSpentError
 from rolecall.placement.devices import engine_devices
+from rolecall.runtime.spending import Prices
 from rolecall.setup.plan import validate
 from tests.engines.servers import HANG_UP, Asked, Told, chat, refused, serving
 from tests.retrieval.foreign import nobody
@@ -33,9 +35,12 @@ CHAT = "/v1/chat/completions"
 SAID = [Message("system", "Be brief."), Message("user", "2+2?")]
 
 
-def engine_of(url: str, *, key: str | None = KEY, **options) -> OpenAIEngine:
+def engine_of(
+    url: str, *, key: str | None = KEY, prices: Prices | None = None, **options
+) -> OpenAIEngine:
     given = {"url": f"{url}/v1", "model": "m", "timeout_s": 5.0, "pause_s": 0.01} | options
-    return OpenAIEngine(OpenAIEngineConfig(**given), policies=["judge"], key=key)
+    priced = {"judge": prices} if prices else {}
+    return OpenAIEngine(OpenAIEngineConfig(**given), policies=["judge"], key=key, prices=priced)
 
 
 def question(messages=SAID, *, n: int = 1, name: str = "q", **sampling) -> Question:
@@ -73,7 +78,7 @@ def test_messages_are_sent_with_the_sampling_and_text_comes_back():
         lambda asked: chat("yes"),
         asked=question(said, temperature=0.7, top_p=0.9, max_tokens=33, stop=("END",)),
         extra={"reasoning_effort": "low", "seed": None},
-        usd_per_million_input=2.0, usd_per_million_cached=0.5, usd_per_million_output=10.0,
+        prices=Prices(2.0, 0.5, 10.0),
     )  # fmt: skip
     [asked] = server.of(CHAT)
     assert asked.body == {
@@ -87,7 +92,7 @@ def test_messages_are_sent_with_the_sampling_and_text_comes_back():
     assert asked.headers["authorization"] == f"Bearer {KEY}"
     assert (answer.text, answer.finish, answer.refused) == ("yes", "stop", False)
     assert answer.usage == {
-        "prompt_tokens": 100, "cached_tokens": 40, "completion_tokens": 10,
+        "prompt_tokens": 100, "cached_tokens": 40, "completion_tokens": 10, "reasoning_tokens": 0,
         "usd": pytest.approx((60 * 2.0 + 40 * 0.5 + 10 * 10.0) / 1e6),
     }  # fmt: skip
 
@@ -245,7 +250,7 @@ def test_what_is_cancelled_hangs_up():
     [
         ({"budget_tokens": 300}, "the budget of 300 tokens is spent; .*larger budget_tokens"),
         (
-            {"budget_usd": 0.0003, "usd_per_million_output": 10.0},
+            {"budget_usd": 0.0003, "prices": Prices(completion=10.0)},
             r"the budget of 0\.0003 USD is spent; .*larger budget_usd",
         ),
     ],
@@ -377,7 +382,10 @@ def engine(**changes):
             {"policies__b": JUDGE | {"opponent_pool": {"of": "a"}}},
             "policies.b.opponent_pool: http://127.0.0.1:1/v1 takes no earlier weights",
         ),
-        ({"policies__b": engine(budget_usd=1.0)}, "budget_usd counts nothing without prices"),
+        (
+            {"policies__b": engine(budget_usd=1.0)},
+            "policies.b.engine.budget_usd counts nothing without prices; write prices.b.prompt",
+        ),
         ({"policies__b": engine(url="localhost")}, "begins with http:// or https://"),
         ({"policies__b": engine(url="http://me:pw@h/v1")}, "name its variable by key_env"),
         ({"policies__b": engine(modle="m")}, "policies.b.engine.modle: unknown key; did you mean"),
@@ -392,7 +400,7 @@ def test_what_a_server_cannot_do_is_an_error_before_the_run(model_folder, tmp_pa
 def test_the_pages_examples_are_configs(tmp_path):
     page = (Path(__file__).parents[2] / "docs/engines.md").read_text()
     found = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.S)]
-    rounded, gpus, first, second = found
+    rounded, gpus, first, asked, named, second = found
     parts = {"workflow": "solver_verifier", "environment": "math", "algorithm": "drmas"}
     judged = load(write(tmp_path / "judge.yaml", first | parts))
     validate(judged)
@@ -401,6 +409,11 @@ def test_the_pages_examples_are_configs(tmp_path):
         "top_p": None,
         "seed": None,
     }
+    validate(load(write(tmp_path / "asked.yaml", asked | {"algorithm": "drmas"})))
+    code = re.findall(r"```python\n(.*?)```", page, re.S)[0]
+    (tmp_path / "polite.py").write_text(code)
+    asked["rewards"] = {f"{tmp_path}/{key}": value for key, value in named["rewards"].items()}
+    validate(load(write(tmp_path / "named.yaml", asked | {"algorithm": "drmas"})))
     alone = {"team": {"solver": {"policy": "small"}}, "workflow": "single"}
     validate(load(write(tmp_path / "small.yaml", second | parts | alone)))
     small = {"policies": {"small": {"base": "tiny:math"}}}

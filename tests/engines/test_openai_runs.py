@@ -70,7 +70,8 @@ def test_a_local_agent_learns_beside_one_behind_an_api(model_folder, tmp_path, c
     """Turns without tokens are stored, shown and counted, and the key is nowhere."""
     folder = tmp_path / "run"
     with serving(lambda a: refused(500, "busy") if a.number % 7 == 1 else letters(a)) as server:
-        config = judged(relay_config(model_folder), server.url, usd_per_million_output=5.0)
+        config = judged(relay_config(model_folder), server.url)
+        config["prices"] = {"b": {"completion": 5.0}}
         assert command("train", write(tmp_path / "c.yaml", config), "--output", folder) == 0
     rows = pq.read_table(folder / "episodes/step-000001.parquet").to_pylist()
     last = [row for row in rows if row["agent"] == "last"]

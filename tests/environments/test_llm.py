@@ -15,6 +15,8 @@ from rolecall.environments.llm.environment import LlmEnvironment, read_score
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.workflows.multi_turn import multi_turn
+from tests.chat_models import chat_model, judge_config
+from tests.engines.servers import claude, gemini
 from tests.environments.contexts import play_in, said_by
 from tests.retrieval.foreign import nobody, serving
 
@@ -45,9 +47,11 @@ def open_world(tmp_path):
     path = tmp_path / "guests.jsonl"
     path.write_text(json.dumps(ROW))
 
-    def make(url: str, **options):
+    def make(url: str, *, engine=(), replies=(), **options):
+        config = judge_config(url, engine={"key_env": None} | dict(engine), replies=replies)
+        model = chat_model(config)
         environment = LlmEnvironment(
-            "m", url, "You are a hotel guest.", str(path), str(path), **options
+            model, "You are a hotel guest.", str(path), str(path), **options
         )
         [task] = environment.tasks("train")
         return environment, task
@@ -65,7 +69,7 @@ def steps(environment, task, *actions, seed=0):
             for action in actions:
                 seen.append(await world.step("clerk", action))
         finally:
-            await environment.close()
+            await environment.llm.policy.engine.close()
         return world, seen[1:]
 
     return asyncio.run(main())
@@ -77,7 +81,8 @@ def test_the_model_is_sent_the_dialogue_so_far_and_agents_see_its_words_without_
     with server(
         says("<think>417 is theirs</think> A quiet one."), says("Fine.\n[done]")
     ) as foreign:
-        environment, task = open_world(foreign.url, secret="wish", temperature=0.5)
+        options = {"secret": "wish", "replies": {"temperature": 0.5}}
+        environment, task = open_world(foreign.url, **options)
         _, seen = steps(environment, task, "<think>hm</think>Which room?", "417?", seed=7)
         steps(environment, task, "Which room?", seed=7)
     assert [(o.text, o.done) for o in seen] == [("A quiet one.", False), ("Fine.", True)]
@@ -92,6 +97,21 @@ def test_the_model_is_sent_the_dialogue_so_far_and_agents_see_its_words_without_
         assert told in system["content"]
     assert (first["temperature"], first["model"]) == (0.5, "m")
     assert first["seed"] == again["seed"] != second["seed"]
+
+
+@pytest.mark.parametrize(("name", "says"), [("anthropic", claude), ("google", gemini)])
+def test_every_provider_may_be_the_user(open_world, name, says, monkeypatch):
+    monkeypatch.setenv("GUEST_KEY", "sk-secret-1")
+    with serving(lambda body, number: (200, says(f"reply {number}"))) as foreign:
+        environment, task = open_world(foreign.url, engine={"name": name, "key_env": "GUEST_KEY"})
+        _, seen = steps(environment, task, "Which room?", "417?")
+    assert [one.text for one in seen] == ["reply 1", "reply 2"]
+    second = foreign.bodies[1]
+    turns = second.get("messages") or second["contents"]
+    assert [turn["role"] for turn in turns] in (
+        ["user", "assistant", "user"], ["user", "model", "user"]
+    )  # fmt: skip
+    assert "hotel guest" in json.dumps(second.get("system") or second["systemInstruction"])
 
 
 def test_a_whole_episode_ends_when_the_model_says_so_and_never_shows_the_reference(
@@ -121,7 +141,7 @@ def test_the_model_may_speak_first_and_a_fork_goes_its_own_way(open_world):
             fork = await world.fork()
             await fork.step("a", "one")
             seen = await fork.step("a", "two"), await world.step("b", "one")
-            await environment.close()
+            await environment.llm.policy.engine.close()
             return opened.text, [s.text for s in seen]
 
         assert asyncio.run(main()) == ("2 messages", ["6 messages", "4 messages"])
@@ -134,8 +154,8 @@ def test_agents_that_speak_at_once_are_all_heard_in_the_order_of_the_code(open_w
         async def main():
             world = environment.open(task, seed=0)
             await asyncio.gather(*(world.step(name, "Is it?") for name in ("a", "b", "c")))
-            await environment.close()
-            return [said["content"] for said in world.dialogue if said["role"] == "user"]
+            await environment.llm.policy.engine.close()
+            return [said.content for said in world.dialogue if said.role == "user"]
 
         assert asyncio.run(main()) == ["[a]\nIs it?", "[b]\nIs it?", "[c]\nIs it?"]
 
@@ -146,7 +166,7 @@ def judged(environment, task, answer):
         try:
             return await world.score(Episode("e", task, 0, 0, answer=answer))
         finally:
-            await environment.close()
+            await environment.llm.policy.engine.close()
 
     return asyncio.run(main())
 
@@ -210,31 +230,38 @@ def test_a_server_that_asks_for_patience_gets_it(open_world):
 def test_a_server_that_never_answers_costs_the_deadline_and_no_more(open_world):
     hangs = lambda body: time.sleep(20) or says("Too late.")  # noqa: E731
     with server(hangs) as foreign:
-        environment, task = open_world(foreign.url, request_s=0.3, deadline_s=1.0)
+        environment, task = open_world(foreign.url, engine={"request_s": 0.3, "timeout_s": 1.0})
         began = time.monotonic()
-        told = r"no reply within 1 s; last: no answer within 0\.3 s"
+        told = r"no result within 1 s; last: no answer within 0\.3 s"
         with pytest.raises(InfrastructureError, match=told):
             steps(environment, task, "Hello?")
         assert time.monotonic() - began < 5
         assert len(foreign.bodies) >= 2
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(401, "refuses the key"), (403, "refuses the key"), (404, "knows no such model or path")],
+)
 def test_a_refused_key_model_or_address_ends_the_run_and_does_not_tell_the_key(
-    open_world, status, monkeypatch
+    open_world, status, told, monkeypatch
 ):
     monkeypatch.setenv("GUEST_KEY", "sk-secret-1")
     with server((status, {"error": {"message": "bad key sk-secret-1"}})) as foreign:
-        environment, task = open_world(foreign.url, key_env="GUEST_KEY")
-        with pytest.raises(RunEndingError, match="refuses") as raised:
+        environment, task = open_world(foreign.url, engine={"key_env": "GUEST_KEY"})
+        with pytest.raises(RunEndingError, match=told) as raised:
             steps(environment, task, "Hello?")
     assert "sk-secret-1" not in str(raised.value)
     assert len(foreign.bodies) == 1
 
 
 @pytest.mark.parametrize(
-    "trouble", [(400, {"error": "too long"}), says("A long sto", finish="length")]
-)
+    "trouble",
+    [
+        (400, {"error": "maximum context length is 8"}), (413, {"error": "large"}),
+        says("A long sto", finish="length"),
+    ],
+)  # fmt: skip
 def test_what_only_this_dialogue_did_wrong_is_an_error_of_this_episode(open_world, trouble):
     with server(trouble) as foreign:
         environment, task = open_world(foreign.url)
@@ -245,7 +272,7 @@ def test_what_only_this_dialogue_did_wrong_is_an_error_of_this_episode(open_worl
 
 
 def test_an_episode_without_an_answer_is_an_error_and_has_no_reward(open_world, model_folder):
-    environment, task = open_world(nobody(), deadline_s=0.5)
+    environment, task = open_world(nobody(), engine={"timeout_s": 0.5})
     team = said_by(model_folder, actor=["Hello?"])
 
     async def main():
@@ -269,24 +296,21 @@ def test_no_more_requests_are_under_way_than_are_allowed(open_world):
         return says("Yes.")
 
     with server(slow) as foreign:
-        environment, task = open_world(foreign.url, concurrency=2)
+        environment, task = open_world(foreign.url, engine={"concurrency": 2})
 
         async def main():
             worlds = [environment.open(task, seed=n) for n in range(8)]
             await asyncio.gather(*(world.step("a", "Is it?") for world in worlds))
-            await environment.close()
+            await environment.llm.policy.engine.close()
 
         asyncio.run(main())
     assert most[0] == 2
 
 
-def test_settings_that_cannot_work_are_errors(open_world, monkeypatch):
-    monkeypatch.delenv("NO_KEY", raising=False)
+def test_settings_that_cannot_work_are_errors(open_world):
     for options, told in (
-        ({"key_env": "NO_KEY"}, "NO_KEY"),
         ({"answer": None}, "needs the column"),
         ({"scoring": "Well?"}, "no effect"),
-        ({"concurrency": 0}, "at least 1"),
         ({"secret": "hobby"}, r"guests\.jsonl:1: nothing in 'hobby'"),
         ({"secret": "answer"}, "nothing in 'answer'"),  # the reference is told to nobody
     ):

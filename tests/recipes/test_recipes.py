@@ -67,8 +67,7 @@ def at_home(hub_bases, tmp_path, monkeypatch):
     """A folder with all that the recipes name, and the servers that they ask."""
     make_home(tmp_path, hub_bases, monkeypatch)
     with foreign.serving(foreign.echo) as searched, a_coach() as url:
-        monkeypatch.setenv("OPENAI_BASE_URL", url)
-        yield tmp_path, searched.url
+        yield tmp_path, searched.url, url
 
 
 @contextmanager
@@ -92,7 +91,7 @@ def a_coach():
         loop.close()
 
 
-def smaller(name: str, config: Config, folder: Path, search_url: str) -> dict:
+def smaller(name: str, config: Config, folder: Path, search_url: str, coach_url: str) -> dict:
     """What a CPU needs: fewer and shorter turns, a small cache, one rank. Models stay named."""
     changes = {
         "extends": name,
@@ -106,6 +105,8 @@ def smaller(name: str, config: Config, folder: Path, search_url: str) -> dict:
     }  # fmt: skip
     if "url" in config.environment.options:
         changes["environment"]["url"] = search_url
+    if "judge" in config.prices:
+        changes["policies"] = {"judge": {"engine": {"url": coach_url}}}
     if name == "data_science_coach":
         changes["environment"] |= yours(folder)
     if name == "agentrl_mixed":  # in a family of one task two alike attempts teach nothing
@@ -139,9 +140,9 @@ def test_a_recipe_for_real_models_trains_tiny_ones_of_their_names(name, at_home)
     """One step of the whole command: data, turns, scores, an update of all that is trained."""
     if name in SANDBOX:
         working_sandbox()
-    folder, search_url = at_home
+    folder, search_url, coach_url = at_home
     recipe = load(find(name), given_to(name, folder))
-    small = smaller(name, recipe, folder, search_url)
+    small = smaller(name, recipe, folder, search_url, coach_url)
     (folder / "small.yaml").write_text(yaml.safe_dump(small))
     assert command("train", folder / "small.yaml", "--output", folder / "run") == 0
     records = map(json.loads, (folder / "run" / "metrics.jsonl").read_text().splitlines())

@@ -27,9 +27,9 @@ def at_home(hub_bases, tmp_path, monkeypatch):
     return tmp_path
 
 
-def built(name, folder):
+def built(name, folder, *overrides):
     """All parts of a recipe."""
-    return build(load_plan(find(name), given_to(name, folder)))
+    return build(load_plan(find(name), [*given_to(name, folder), *overrides]))
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -41,11 +41,11 @@ def test_every_part_of_a_recipe_is_built(name, at_home):
 
 
 @pytest.mark.parametrize("name", COACHED)
-def test_a_recipe_with_a_coach_gets_to_its_first_scores(name, at_home, monkeypatch):
+def test_a_recipe_with_a_coach_gets_to_its_first_scores(name, at_home):
     async def scenario():
         async with serving(lambda asked: scored(asked, 8)) as server:
-            monkeypatch.setenv("OPENAI_BASE_URL", server.url("openai"))
-            run = built(name, at_home)
+            url = f"policies.judge.engine.url={server.url('openai')}"
+            run = built(name, at_home, url)
             for agent in run.context.agents.values():
                 agent.policy.engine = ScriptedEngine(agent.policy.tokenizer, lambda request: "4.")
             [task] = run.sampler.sample(0)[:1]
@@ -60,6 +60,5 @@ def test_a_recipe_with_a_coach_gets_to_its_first_scores(name, at_home, monkeypat
     assert {one.headers["authorization"] for one in asked} == {"Bearer secret-key-1"}
     for turn in episode.turns:
         assert turn.rewards["coach"] == pytest.approx(0.5 * 0.8), turn.info
-    coach, _ = run.context.rewards["coach"]
     cost = (600 * 0.25 + 400 * 0.025 + 50 * 2.0) / 1e6  # of the server's answers
-    assert coach.account.spent.usd == pytest.approx(3 * cost)
+    assert run.accounts["judge"].spent.usd == pytest.approx(3 * cost)

@@ -14,7 +14,7 @@ WEIGHTS = {"planner_form": 0.1, "planner_correct": 0.9, "worker_form": 0.1, "wor
 
 def made_of(name, given):
     part, weight = reward_part(name, given)
-    return make_reward(part), weight
+    return make_reward(part, {}), weight
 
 
 NAMES = sorted(set(BUILT_IN["reward"]) - {"coach", "correct", "mgrpo", "reward_model"})

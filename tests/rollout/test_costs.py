@@ -9,12 +9,12 @@ import pytest
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.engines.prices import find_prices
 from rolecall.monitor.terminal import show_evaluation
 from rolecall.rollout.costs import Costs
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.spending import Prices
 from rolecall.setup.plan import validate
-from rolecall.training.prices import policy_prices
 from tests.toy import command, episode, relay_config, turn, write
 
 SERVER = {"name": "openai", "url": "http://127.0.0.1:9", "model": "m"}
@@ -85,43 +85,25 @@ def test_costs_of_large_evaluations_fit_a_terminal_of_80_columns():
     [
         ({"prices": {"c": {"prompt": 1.0}}}, "prices.c: there is no policy 'c'; there are: a, b"),
         ({"prices": {"a": {}}}, "prices.a has no effect: it names no price"),
-        ({"prices": {"b": {"prompt": 1.0}}, "served": SERVER},
-         "prices.b: engine openai has prices of its own"),
     ],
 )  # fmt: skip
 def test_a_price_without_effect_is_refused_in_a_line(model_folder, changes, said):
     config = relay_config(model_folder, prices=changes["prices"])
-    if "served" in changes:
-        config["policies"]["b"] = {"engine": changes["served"]}
-        config["team"]["last"]["trainable"] = False
     with pytest.raises(ConfigError) as error:
         validate(Config.model_validate(config))
     [line] = error.value.problems
     assert line.startswith(said)
 
 
-def test_a_paid_engine_s_prices_count(model_folder):
-    config = relay_config(model_folder, prices={"a": {"prompt": 1.0, "completion": 4.0}})
-    paid = {"usd_per_million_input": 2.0, "usd_per_million_output": 8.0, "budget_usd": 1.0}
-    config["policies"]["b"] = {"engine": SERVER | paid}
-    config["team"]["last"]["trainable"] = False
-    found = policy_prices(Config.model_validate(config))
-    assert found == {"a": Prices(1.0, None, 4.0), "b": Prices(2.0, None, 8.0)}
+def test_one_table_has_the_prices_of_all_policies(model_folder):
+    prices = {"a": {"prompt": 1.0, "completion": 4.0}, "b": {"prompt": 2.0, "cached": 0.5}}
+    config = Config.model_validate(relay_config(model_folder, prices=prices))
+    assert find_prices(config) == {"a": Prices(1.0, None, 4.0), "b": Prices(2.0, 0.5, 0.0)}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"policies": {"b": {"engine": SERVER | {"budget_usd": 1.0}}}},
-        {"rewards": {"coach": {"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:9",
-                               "budget_usd": 1.0}}},
-    ],
-)  # fmt: skip
-def test_a_budget_in_dollars_without_prices_is_refused_in_a_line(
-    model_folder, tmp_path, capsys, change
-):
-    pytest.importorskip("openai")
-    config = relay_config(model_folder, **change)
+def test_a_budget_in_dollars_without_prices_is_refused_in_a_line(model_folder, tmp_path, capsys):
+    config = relay_config(model_folder, rewards={"coach": {"policy": "judge"}})
+    config["policies"]["judge"] = {"engine": SERVER | {"budget_usd": 1.0}}
     assert command("eval", write(tmp_path / "c.yaml", config)) == 2
     [line] = capsys.readouterr().err.strip().splitlines()
     assert "price" in line

@@ -9,10 +9,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from rolecall.config.engine_section import EngineSection
-from rolecall.config.served import OpenAIEngineConfig, SGLangEngineConfig
+from rolecall.config.served import (
+    AnthropicEngineConfig,
+    GoogleEngineConfig,
+    OpenAIEngineConfig,
+    SGLangEngineConfig,
+)
 from rolecall.config.vllm import VllmEngineConfig
 
 Dtype = Literal["float32", "bfloat16"]
+BUILT_IN = ("local", "vllm", "sglang", "openai", "anthropic", "google")
 
 
 class LocalEngineConfig(EngineSection):
@@ -69,7 +75,7 @@ def _kind(given: Any) -> str:
     # What is no section is checked as a built-in one, which says what it should be.
     is_mapping = isinstance(given, Mapping)
     name = given.get("name", "local") if is_mapping else getattr(given, "name", "local")
-    return name if name in ("local", "vllm", "sglang", "openai") else "own"
+    return name if name in BUILT_IN else "own"
 
 
 EngineConfig = Annotated[
@@ -77,6 +83,8 @@ EngineConfig = Annotated[
     | Annotated[VllmEngineConfig, Tag("vllm")]
     | Annotated[SGLangEngineConfig, Tag("sglang")]
     | Annotated[OpenAIEngineConfig, Tag("openai")]
+    | Annotated[AnthropicEngineConfig, Tag("anthropic")]
+    | Annotated[GoogleEngineConfig, Tag("google")]
     | Annotated[OwnEngineConfig, Tag("own")],
     Discriminator(_kind),
 ]

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rolecall.config.moved_keys import find_successor
 from rolecall.config.other_names import suggest_option
 from rolecall.core.errors import ConfigError
 
-# Keys that had another name before; `*` stands for any one part of a key.
-RENAMED = {
-    "algorithm.critic_passes": "algorithm.critic_epochs",
-    "algorithm.passes": "algorithm.epochs",
-    "engine.copy": "engine.separate_weights",
-    "engine.max_rows": "engine.max_sequences",
-    "learner.ids_per_batch": "learner.tokens_per_batch",
-    "policies.*.past": "policies.*.opponent_pool",
-    "team.*.algorithm.critic_passes": "team.*.algorithm.critic_epochs",
-    "team.*.algorithm.passes": "team.*.algorithm.epochs",
-    "team.*.sampling.stop_ids": "team.*.sampling.stop_token_ids",
-}
 # Errors of pydantic's for values of the wrong shape.
 MAPPINGS = (
     "model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type",
@@ -75,9 +63,9 @@ def _place(found: ErrorDetails, given: Any) -> list[str]:
 
 def _said(found: ErrorDetails, model: type[BaseModel], place: list[str], key: str) -> str:
     if found["type"] == "extra_forbidden":
-        if answer := successor(key):
-            return answer
         keys = _keys(model, place[:-1])
+        if answer := find_successor(key, keys):
+            return answer
         if "." in place[-1]:
             return f"a key with dots is for the command line; in a file write {_nested(place[-1])}"
         if not keys and (hint := suggest_option(place[-1])):
@@ -126,18 +114,6 @@ def _nested(key: str) -> str:
     """Return a dotted key as a mapping in YAML: `critics: {agent: ...}`."""
     first, *rest = key.split(".")
     return f"{first}: {''.join(f'{{{inner}: ' for inner in rest)}...{'}' * len(rest)}"
-
-
-def successor(key: str) -> str:
-    """Return the hint that replaces a key of earlier versions; "" for one that there never was."""
-    parts = key.split(".")
-    for old, new in RENAMED.items():
-        pattern = old.split(".")
-        if len(pattern) == len(parts) and all(map(fnmatchcase, parts, pattern)):
-            pairs = zip(parts, new.split("."), strict=True)
-            now = ".".join(name if new_name == "*" else new_name for name, new_name in pairs)
-            return f"this key is now {now}"
-    return ""
 
 
 def _short(value: object) -> str:

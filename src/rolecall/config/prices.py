@@ -8,9 +8,12 @@ from rolecall.config.section import Section
 
 
 class PriceConfig(Section):
-    """The price of a policy's tokens, in dollars: evaluations report the cost of each agent."""
+    """The price of a policy's tokens, in dollars: evaluations report the cost of each agent, and
+    the budgets of engines count with it."""
 
     prompt: float = Field(0.0, ge=0, le=1e6)
     """Dollars for a million tokens of prompts."""
+    cached: float | None = Field(None, ge=0, le=1e6)
+    """Dollars for a million of those that the provider had cached; by default as others."""
     completion: float = Field(0.0, ge=0, le=1e6)
     """Dollars for a million sampled tokens, reasoning included."""

@@ -14,13 +14,14 @@ import types
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from rolecall.config.errors import explain
 from rolecall.config.user_lines import locate_error
 from rolecall.core.errors import ConfigError, first_line, nearest
+from rolecall.core.interfaces.chat_model import ChatModel
 
 # kind -> name -> "module:attribute"; nothing is imported before it is asked for
 BUILT_IN: dict[str, dict[str, str]] = {
@@ -59,6 +60,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "tool_use": "rolecall.environments.tool_use.environment:ToolUseEnvironment",
     },
     "reward": {
+        "checked_steps": "rolecall.rewards.coach.checked_steps:CheckedSteps",
         "coach": "rolecall.rewards.coach.coach:Coach",
         "correct": "rolecall.rewards.correct:correct",
         "matpo": "rolecall.rewards.planner_workers:Matpo",
@@ -115,6 +117,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "world": "rolecall.tools.use:WorldTools",
     },
     "engine": {
+        "anthropic": "rolecall.engines.served.backend:AnthropicBackend",
+        "google": "rolecall.engines.served.backend:GoogleBackend",
         "local": "rolecall.engines.local.backend:LocalBackend",
         "openai": "rolecall.engines.served.backend:OpenAIBackend",
         "sglang": "rolecall.engines.served.backend:SGLangBackend",
@@ -184,14 +188,39 @@ def _module(name: str) -> types.ModuleType:
     return module
 
 
+def _check_policy(value: Any) -> Any:
+    """A policy by name, or what setup has put in the place of that name."""
+    if isinstance(value, str | ChatModel):
+        return value
+    raise ValueError("write the name of a policy")
+
+
+PolicyName = Annotated[Any, BeforeValidator(_check_policy)]
+
+
+def list_chat_options(call: Callable[..., Any]) -> list[str]:
+    """Return the options that name a policy: those of the type ChatModel."""
+    if isinstance(call, type) and issubclass(call, BaseModel):
+        return []
+    return [name for name, hint in _hints(call).items() if _is_chat(hint)]
+
+
+def _is_chat(hint: Any) -> bool:
+    return hint is ChatModel or ChatModel in get_args(hint)
+
+
+def _hints(call: Callable[..., Any]) -> dict[str, Any]:
+    # A class says the types of its options at __init__; its signature already leaves out self.
+    described = call.__dict__.get("__init__", call) if isinstance(call, type) else call
+    return get_type_hints(described, include_extras=True)
+
+
 def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
     """Return the keyword options of a function or class, as a model that checks their types."""
     if isinstance(call, type) and issubclass(call, BaseModel):
         return call
-    # A class says the types of its options at __init__; its signature already leaves out self.
-    described = call.__dict__.get("__init__", call) if isinstance(call, type) else call
     parameters = list(inspect.signature(call).parameters.values())[skip:]
-    hints = get_type_hints(described, include_extras=True)
+    hints = {n: PolicyName if _is_chat(hint) else hint for n, hint in _hints(call).items()}
     fields: dict[str, Any] = {
         p.name: (hints.get(p.name, Any), Field(... if p.default is p.empty else p.default))
         for p in parameters

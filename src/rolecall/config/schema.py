@@ -138,12 +138,24 @@ class OpponentPoolConfig(Section):
     """Most that are kept: those of the run's beginning, and the newest."""
 
 
+class ReplyConfig(Section):
+    """The sampling of replies to a coach, a judge or a simulated user."""
+
+    temperature: float | None = Field(None, ge=0, le=100)
+    """Temperature of the replies; by default the server's own, and 1 of engines with a base."""
+    max_tokens: int = Field(4096, ge=1, le=10_000_000)
+    """Most tokens of a reply, reasoning included."""
+
+
 class PolicyConfig(Section):
     """Named weights."""
 
     base: str = ""
     """A local model folder, a hub name, or `tiny:NAME` for a model inside the package. Every engine
-    needs one but `openai`, which takes messages without it."""
+    needs one but `openai`, `anthropic` and `google`, which take messages."""
+    replies: ReplyConfig | None = None
+    """How it replies where a reward or the environment names it as its coach, judge or user. Agents
+    have a `sampling` of their own."""
     adapter: Adapter | None = None
     """Train a LoRA adapter beside the frozen base instead of all weights."""
     quantization: Literal["none", "8bit", "4bit"] = "none"
@@ -263,8 +275,8 @@ class TrainerConfig(Section):
     runs, and the engine needs weights of its own (engine.separate_weights)."""
     deterministic: bool | None = None
     """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it. By
-    default so unless max_staleness is above 0 or an engine cannot promise it (vllm, sglang,
-    openai)."""
+    default so unless max_staleness is above 0 or the engine of an agent cannot promise it (vllm,
+    sglang, and those of providers)."""
     save_every: int = Field(10, ge=1, le=1_000_000_000)
     """Steps between checkpoints; the last step is always saved."""
     keep: int = Field(2, ge=1, le=1_000_000_000)
@@ -339,8 +351,8 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     """Held-out tasks."""
     prices: dict[Name, PriceConfig] = {}
-    """What tokens cost, by policy: evaluations then say what they cost, agent by agent. A policy of
-    engine `openai` has its prices there."""
+    """What tokens cost, by policy: evaluations then say what they cost, agent by agent, coaches
+    what a score costs, and the budgets of engines count in dollars."""
     metrics: MetricsConfig = MetricsConfig()
     """What is measured beside what is free."""
     engine: EngineConfig = LocalEngineConfig()
@@ -419,10 +431,11 @@ class Config(Section):
 
     @property
     def is_exact(self) -> bool:
-        """Return whether every engine gives the same answer for the same seed, whatever else it
-        samples.
+        """Return whether every engine of an agent gives the same answer for the same seed, whatever
+        else it samples.
         """
-        return all(map(self.is_embedded, self.policies))
+        agents = {agent.policy for agent in self.team.values()}
+        return all(map(self.is_embedded, self.policies.keys() & agents))
 
     def is_embedded(self, policy: str) -> bool:
         """Return whether an engine samples a model of this process for a policy."""

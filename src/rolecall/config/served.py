@@ -9,6 +9,8 @@ from pydantic import Field, field_validator, model_validator
 
 from rolecall.config.engine_section import EngineSection
 
+OPENAI_URL = "https://api.openai.com/v1"
+
 
 class ServedEngineConfig(EngineSection):
     """A server at an address; it needs `pip install 'rolecall[served]'`."""
@@ -24,6 +26,8 @@ class ServedEngineConfig(EngineSection):
     """Requests under way at once; further ones wait, and their deadline begins after that."""
     timeout_s: float = Field(300.0, gt=0, le=1e6)
     """Most seconds for one answer: all tries and the pauses between them."""
+    request_s: float | None = Field(None, gt=0, le=1e6)
+    """Most seconds for one try; by default what is left of timeout_s."""
     pause_s: float = Field(1.0, gt=0, le=1e4)
     """Seconds before a failed request is made again; doubled for each later time, up to 30. A
     server that asks for a longer pause gets it."""
@@ -44,45 +48,18 @@ class ServedEngineConfig(EngineSection):
         return True
 
 
-class OpenAIEngineConfig(ServedEngineConfig):
-    """Any server with OpenAI's API, or OpenAI itself: `pip install 'rolecall[served]'`. What it
-    says is never trained on."""
+class ProviderEngineConfig(ServedEngineConfig):
+    """An LLM behind somebody's API: frozen agents, coaches, judges and simulated users."""
 
-    label = "a server"
     takes_weights = False
 
-    name: Literal["openai"] = "openai"
-    """Agents that nobody trains: judges, opponents, teachers."""
     model: str
-    """The server's name of the model."""
-    token_ids: Literal["auto"] | bool = "auto"
-    """Whether prompts are sent as tokens and tokens come back (`/completions` of vLLM or SGLang),
-    or messages and text (`/chat/completions`); `auto`: tokens where the policy has a base."""
-    max_tokens_key: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    """What the server calls the most tokens of an answer to messages; older ones say max_tokens."""
-    extra: dict[str, Any] = {}
-    """Further keys of each request's body, e.g. {reasoning_effort: low}; null leaves out a key
-    that we would send, e.g. {top_p: null, seed: null}."""
+    """The provider's name of the model."""
     budget_tokens: int | None = Field(None, ge=1, le=10**15)
     """Most tokens, of prompts and answers, that the run may use here; then it ends. Answers under
     way are still paid for."""
     budget_usd: float | None = Field(None, gt=0, le=1e9)
-    """The same in dollars; it needs prices."""
-    usd_per_million_input: float = Field(0.0, ge=0, le=1e6)
-    """Dollars for a million tokens of prompts."""
-    usd_per_million_cached: float | None = Field(None, ge=0, le=1e6)
-    """The same for those that the server had cached; by default as others."""
-    usd_per_million_output: float = Field(0.0, ge=0, le=1e6)
-    """Dollars for a million tokens of answers, reasoning included."""
-
-    @model_validator(mode="after")
-    def _check_prices(self) -> OpenAIEngineConfig:
-        if self.budget_usd and not (self.usd_per_million_input or self.usd_per_million_output):
-            raise ValueError(
-                "budget_usd counts nothing without prices; set usd_per_million_input and "
-                "usd_per_million_output"
-            )
-        return self
+    """The same in dollars; it needs `prices` of its policies."""
 
     @property
     def dtype(self) -> None:
@@ -94,7 +71,78 @@ class OpenAIEngineConfig(ServedEngineConfig):
         return bool(self.budget_usd or self.budget_tokens)
 
     def takes_text(self, base: str) -> bool:
+        return True
+
+
+class OpenAIEngineConfig(ProviderEngineConfig):
+    """Any server with OpenAI's API, or OpenAI itself: `pip install 'rolecall[served]'`. What it
+    says is never trained on."""
+
+    label = "a server"
+
+    name: Literal["openai"] = "openai"
+    """Agents that nobody trains: judges, opponents, teachers; coaches and simulated users."""
+    url: str = OPENAI_URL
+    """Its address; by default that of OpenAI."""
+    key_env: str | None = None
+    """The environment variable that holds its key; by default OPENAI_API_KEY for OpenAI's own
+    address, and no key for others. The key itself stands in no config, log or run folder."""
+    token_ids: Literal["auto"] | bool = "auto"
+    """Whether prompts are sent as tokens and tokens come back (`/completions` of vLLM or SGLang),
+    or messages and text (`/chat/completions`); `auto`: tokens where the policy has a base."""
+    max_tokens_key: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    """What the server calls the most tokens of an answer to messages; older ones say max_tokens."""
+    extra: dict[str, Any] = {}
+    """Further keys of each request's body, e.g. {reasoning_effort: low}; null leaves out a key
+    that we would send, e.g. {top_p: null, seed: null}."""
+
+    def takes_text(self, base: str) -> bool:
         return not (base if self.token_ids == "auto" else self.token_ids)
+
+    @model_validator(mode="after")
+    def _find_key(self) -> OpenAIEngineConfig:
+        """A server of one's own gets no key that is meant for OpenAI."""
+        if self.key_env is None and self.url == OPENAI_URL:
+            self.key_env = "OPENAI_API_KEY"
+        return self
+
+
+class AnthropicEngineConfig(ProviderEngineConfig):
+    """Anthropic's messages API: `pip install 'rolecall[coach]'`. What it says is never trained
+    on."""
+
+    label = "Anthropic"
+
+    name: Literal["anthropic"] = "anthropic"
+    """As `openai`, with messages alone."""
+    url: str = "https://api.anthropic.com"
+    """Its address; by default that of Anthropic."""
+    key_env: str | None = "ANTHROPIC_API_KEY"
+    """The environment variable that holds its key."""
+
+
+class GoogleEngineConfig(ProviderEngineConfig):
+    """Gemini, with an API key or through Vertex AI: `pip install 'rolecall[coach]'`. What it says
+    is never trained on."""
+
+    label = "Google"
+
+    name: Literal["google"] = "google"
+    """As `openai`, with messages alone."""
+    url: str = ""
+    """Its address; by default that of Google."""
+    vertex: bool = False
+    """Ask through Vertex AI. Without `key_env` it uses the application default credentials, and the
+    variables GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION (`global` if there is none)."""
+    key_env: str | None = None
+    """The environment variable that holds its key; by default GEMINI_API_KEY, and none for Vertex
+    AI."""
+
+    @model_validator(mode="after")
+    def _find_key(self) -> GoogleEngineConfig:
+        if self.key_env is None and not self.vertex:
+            self.key_env = "GEMINI_API_KEY"
+        return self
 
 
 class SGLangEngineConfig(ServedEngineConfig):

@@ -16,7 +16,7 @@ from rolecall.models import embedded
 PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydantic")
 EXTRAS = {  # extra -> module
     "tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio",
-    "mcp": "mcp", "coach": "openai", "search": "bm25s", "dense": "sentence_transformers",
+    "mcp": "mcp", "coach": "anthropic", "search": "bm25s", "dense": "sentence_transformers",
     "serve": "fastapi", "data": "sklearn", "gym": "gymnasium", "text": "sacrebleu",
     "weave": "weave", "quantize": "bitsandbytes", "ray": "ray",
 }  # fmt: skip

@@ -58,6 +58,10 @@ class EngineBackend:
                 "process, where workers cannot ask it; write 0"
             )
 
+    def check_machine(self) -> Iterator[str]:
+        """Yield what this machine lacks: `KEY: what is missing`."""
+        yield from ()
+
     def devices(self, *, auto: str) -> list[list[str]]:
         """Return the devices of each engine; `auto`: the device that this name stands for."""
         from rolecall.placement.devices import engine_devices

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Literal
 
-from rolecall.core.interfaces.engine import Completion, Engine, Request
+from rolecall.core.interfaces.engine import Completion, Engine, Request, TextEngine
 from rolecall.core.types import Floats, Ids
 
 
@@ -17,7 +17,9 @@ class SeveralEngines(Engine):
         """`engines` by policy; several policies may name one."""
         self.engines = engines
         self.distinct = list({id(engine): engine for engine in engines.values()}.values())
-        self.can = frozenset.intersection(*(engine.can for engine in self.distinct))
+        # What takes messages samples nothing that is trained or compared.
+        samplers = [engine for engine in self.distinct if not isinstance(engine, TextEngine)]
+        self.can = frozenset.intersection(*(engine.can for engine in samplers or self.distinct))
         self._asked: dict[str, Engine] = {}  # by request id
 
     async def generate(self, request: Request) -> list[Completion]:

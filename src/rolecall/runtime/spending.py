@@ -10,17 +10,17 @@ import json
 import logging
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
 notices = logging.getLogger("rolecall.notices")
 UNSETTLED_S = 1.0  # for which the newest answers may be counted in memory only
-MOST_PARTS = 64  # of which an account knows what was spent; steps under way are fewer
 
 
 class Counted(Protocol):
-    """Tokens of one answer."""
+    """Tokens of answers."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -36,6 +36,16 @@ class Counted(Protocol):
     def completion_tokens(self) -> int:
         """Tokens of the answer, reasoning included."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """The tokens of one answer."""
+
+    prompt_tokens: int  # cached ones included
+    cached_tokens: int
+    completion_tokens: int  # reasoning included
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +107,12 @@ class Spent:
 
 
 class Account:
-    """Counts what one server's answers cost over a run, in a file once the run has a folder.
+    """Counts what one engine's answers cost over a run, in a file once the run has a folder."""
 
-    What is spent for a part of the run, such as a step, is counted beside the whole.
-    """
-
-    def __init__(self, prices: Prices, budget: Budget) -> None:
+    def __init__(self, prices: Mapping[str, Prices], budget: Budget) -> None:
+        """`prices` by policy; the answers of others cost nothing."""
         self.prices, self.budget = prices, budget
         self.spent = Spent()
-        self.parts: dict[str, Spent] = {}  # the newest ones, those last added to at the end
         self._file: Path | None = None
         self._settled_at = 0.0  # when the file was last on disk
 
@@ -114,47 +121,28 @@ class Account:
         if file.exists():
             try:
                 record = json.loads(file.read_text(encoding="utf-8"))
-                parts = {name: Spent(**spent) for name, spent in record.pop("parts", {}).items()}
-                before = Spent(**record)
-                before.add(0.0, 0)  # raises where these are no numbers
-            except (ValueError, TypeError, AttributeError):
+                self.spent.add(record["usd"] + 0.0, record["tokens"] + 0)
+            except (ValueError, TypeError, KeyError):
                 notices.warning(
                     "%s is damaged: what the run has spent before is not counted; write "
                     '{"usd": 1.5, "tokens": 1000} there if a budget must hold', file,
                 )  # fmt: skip
-            else:
-                self.spent.add(**asdict(before))
-                for name, spent in parts.items():
-                    self.get_part(name).add(**asdict(spent))
         self._file = file
         if self.spent.tokens:
             self._write()
 
-    def add(self, reply: Counted, *, part: str = "") -> float:
-        """Count an answer, and return what it cost, in USD."""
-        cost = self.prices.cost(reply)
-        tokens = reply.prompt_tokens + reply.completion_tokens
-        self.spent.add(cost, tokens)
-        if part:
-            self.get_part(part).add(cost, tokens)
-            self.parts[part] = self.parts.pop(part)
-            while len(self.parts) > MOST_PARTS:
-                del self.parts[next(iter(self.parts))]
+    def add(self, policy: str, counts: Counted) -> float:
+        """Count an answer of a policy, and return what it cost, in USD."""
+        cost = self.prices[policy].cost(counts) if policy in self.prices else 0.0
+        self.spent.add(cost, counts.prompt_tokens + counts.completion_tokens)
         self._write()
         return cost
 
-    def get_part(self, part: str) -> Spent:
-        """Return what was spent for a part."""
-        return self.parts.setdefault(part, Spent())
-
     def _write(self) -> None:
         if self._file is not None:
-            record = asdict(self.spent)
-            if self.parts:
-                record["parts"] = {name: asdict(spent) for name, spent in self.parts.items()}
             aside = self._file.with_suffix(".tmp")
             with aside.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(record))
+                file.write(json.dumps(asdict(self.spent)))
                 if time.monotonic() - self._settled_at >= UNSETTLED_S:
                     file.flush()
                     os.fsync(file.fileno())  # or a machine that loses its power has an empty one

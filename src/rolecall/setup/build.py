@@ -27,7 +27,6 @@ from rolecall.setup.plan import Plan
 from rolecall.setup.pools import make_pools
 from rolecall.setup.prompt_lengths import context_lengths, drop_long_prompts
 from rolecall.setup.ranks import Ranks
-from rolecall.setup.rewards import accounts_of_rewards
 from rolecall.setup.templates import check_templates
 from rolecall.setup.weights import (
     load_models,
@@ -129,7 +128,7 @@ def _connected(
         opponent_pools=pools,
         algorithms=plan.algorithms,
         algorithm_groups=algorithm_groups,
-        accounts=list_accounts(engines) | accounts_of_rewards(opened.rewards),
+        accounts=list_accounts(engines),
         data=_data(config, plan.algorithms, context),
         session=session,
     )

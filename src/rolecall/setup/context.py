@@ -8,6 +8,7 @@ from rolecall.core.interfaces.engine import Engine
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.agents import make_agents
+from rolecall.setup.chat_models import connect
 from rolecall.setup.open import Surroundings
 from rolecall.setup.plan import Plan
 
@@ -25,6 +26,7 @@ def make_context(
         name: Policy(name, tokenizers.get(name), engines[name], template=policy.template)
         for name, policy in config.policies.items()
     }
+    connect(opened.chat_models, policies)
     return RolloutContext(
         agents=make_agents(config, policies, parsers=plan.parsers, tools=opened.tools),
         workflow=plan.workflow,

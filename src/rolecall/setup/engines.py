@@ -16,7 +16,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Engine
 from rolecall.engines.backend import EngineBackend, engine_backends
 from rolecall.engines.inputs import EngineInputs
-from rolecall.engines.served.openai import OpenAIEngine
+from rolecall.engines.served.provider import ProviderEngine
 from rolecall.engines.several import SeveralEngines
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.runtime.call_tree import IdleBarrier
@@ -90,7 +90,7 @@ def list_accounts(engines: dict[str, Engine]) -> dict[str, Account]:
     return {
         "+".join(sorted(engine.policies)): engine.account
         for engine in engines.values()
-        if isinstance(engine, OpenAIEngine)
+        if isinstance(engine, ProviderEngine)
     }
 
 

@@ -8,10 +8,12 @@ from typing import Any
 from rolecall.core.errors import ConfigError, InfrastructureError
 from rolecall.core.interfaces.environment import Environment
 from rolecall.demonstrations.offline_data import check_readable, check_shown
+from rolecall.engines.backend import engine_backends
 from rolecall.rollout.episodes import Reward
 from rolecall.runtime.progress import activity
 from rolecall.setup.agents import make_tools
 from rolecall.setup.attempts import ProblemCollector
+from rolecall.setup.chat_models import ChatModels, fill_in, make_chat_models
 from rolecall.setup.plan import Plan
 from rolecall.setup.rewards import make_reward
 from rolecall.setup.tasks import Tasks, read_tasks
@@ -27,6 +29,7 @@ class Surroundings:
     environment: Environment
     rewards: dict[str, tuple[Reward, float]]  # with their weights
     tools: dict[str, ToolUse]  # by agent
+    chat_models: ChatModels  # of the policies that rewards and the environment ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ def open_parts(plan: Plan) -> Opened:
 def _open_parts(plan: Plan) -> Opened:
     attempts = ProblemCollector()
     attempts.note(check_bases(plan.config))
+    for backend in engine_backends(plan.config):
+        attempts.note(backend.check_machine())
     attempts.run(_check_data, plan)
     attempts.run(_check_experts, plan)
     fields = _made(plan, attempts)
@@ -96,19 +101,21 @@ def _check_experts(plan: Plan) -> None:
 
 def _made(plan: Plan, attempts: ProblemCollector) -> dict[str, Any]:
     """Return the fields of Surroundings; None, and problems noted, for what cannot be made."""
+    models = make_chat_models(plan.config, plan.chat_policies)
     return {
-        "environment": attempts.run(_environment, plan),
+        "chat_models": models,
+        "environment": attempts.run(_environment, plan, models),
         "rewards": {
             name: (reward, weight)
             for name, (part_, weight) in plan.rewards.items()
-            if (reward := attempts.run(make_reward, part_)) is not None
+            if (reward := attempts.run(make_reward, part_, models)) is not None
         },
         "tools": attempts.run(make_tools, plan.config, plan.tools),
     }
 
 
-def _environment(plan: Plan) -> Environment:
-    environment: Environment = plan.environment.make()
+def _environment(plan: Plan, models: ChatModels) -> Environment:
+    environment: Environment = fill_in(plan.environment, models).make()
     for method, arguments in (("tasks", "split"), ("open", "task, *, seed")):
         if not callable(getattr(environment, method, None)):
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from rolecall.agents.agent import Parser
 from rolecall.algorithms.base import Algorithm
 from rolecall.config import registry
 from rolecall.config.load import UnreadableError, load
-from rolecall.config.schema import Config, Named
+from rolecall.config.schema import Config, Named, RewardConfig
 from rolecall.config.user_lines import locate_definition
 from rolecall.core.errors import ConfigError
 from rolecall.engines.backend import engine_backends
@@ -21,6 +21,7 @@ from rolecall.setup import validate_algorithms, validate_options
 from rolecall.setup.agents import choose_parser, tool_parts
 from rolecall.setup.algorithms import make_algorithms
 from rolecall.setup.attempts import ProblemCollector
+from rolecall.setup.chat_models import check_chat_models, find_named_policies
 from rolecall.setup.part import Part, resolve_part
 from rolecall.setup.prices import check_prices
 from rolecall.setup.rewards import reward_part
@@ -40,6 +41,7 @@ class Plan:
     algorithms: dict[str, Algorithm]  # by trainable agent
     parsers: dict[str, Parser | None]  # by agent
     rewards: dict[str, tuple[Part | Reward, float]]  # with their weights
+    chat_policies: dict[str, str]  # that rewards and the environment ask, by key
     tools: dict[str, Part | Toolkit]  # by name and options
     trackers: list[Part]
 
@@ -83,7 +85,12 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     parsers = {n: attempts.run(choose_parser, n, a, flow) for n, a in config.team.items() if flow}
     trackers = [attempts.run(_resolve_tracker, named) for named in config.trackers]
     attempts.note(_check_backends(config, attempts))
-    attempts.note(validate_options.check_config(config))
+    chat_policies: dict[str, str] = {}
+    for maker in [environment, *(reward[0] for reward in rewards.values() if reward)]:
+        chat_policies |= find_named_policies(maker) if isinstance(maker, Part) else {}
+    used = {*chat_policies.values(), *_texts_of_wrong_sections(config, environment, rewards)}
+    attempts.note(validate_options.check_config(config, used))
+    attempts.note(check_chat_models(config, chat_policies, used))
     attempts.note(check_placement(config))
     attempts.note(_check_bases(config))
     attempts.note(check_prices(config))
@@ -103,10 +110,21 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
         algorithms=algorithms,
         parsers=parsers,
         rewards={name: reward for name, reward in rewards.items() if reward is not None},
+        chat_policies=chat_policies,
         tools=tools,
         trackers=[tracker for tracker in trackers if tracker is not None],
     )
     return plan, []
+
+
+def _texts_of_wrong_sections(
+    config: Config, environment: Part | None, rewards: Mapping[str, object]
+) -> set[str]:
+    """Return the texts of sections whose options are wrong; they may be names of policies."""
+    wrong: list[Named | RewardConfig | float] = [] if environment else [config.environment]
+    wrong += [section for name, section in config.rewards.items() if rewards[name] is None]
+    options = [section.options for section in wrong if not isinstance(section, float)]
+    return {value for section in options for value in section.values() if isinstance(value, str)}
 
 
 def resolve_workflow(named: Named) -> Workflow:

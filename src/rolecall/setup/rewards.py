@@ -10,7 +10,7 @@ from rolecall.config.schema import Named, RewardConfig
 from rolecall.config.user_lines import locate_definition
 from rolecall.core.errors import ConfigError
 from rolecall.rollout.episodes import Reward
-from rolecall.runtime.spending import Account
+from rolecall.setup.chat_models import ChatModels, fill_in
 from rolecall.setup.part import Part
 
 
@@ -45,15 +45,7 @@ def _check_async(found: Any, name: str) -> None:
         )
 
 
-def make_reward(part: Part | Reward) -> Reward:
+def make_reward(part: Part | Reward, models: ChatModels) -> Reward:
     """Raises ConfigError where its options do not fit after all."""
-    reward: Reward = part.make() if isinstance(part, Part) else part
+    reward: Reward = fill_in(part, models).make() if isinstance(part, Part) else part
     return reward
-
-
-def accounts_of_rewards(rewards: dict[str, tuple[Reward, float]]) -> dict[str, Account]:
-    """Return the accounts of rewards that ask paid servers."""
-    accounts = {
-        f"rewards.{name}": getattr(reward, "account", None) for name, (reward, _) in rewards.items()
-    }
-    return {name: account for name, account in accounts.items() if isinstance(account, Account)}

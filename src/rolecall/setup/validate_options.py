@@ -5,7 +5,7 @@ Each check yields a line for each problem: the key, what is wrong, and what to w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rolecall.config.evaluation import check_evaluation
 from rolecall.config.schema import Config, CurriculumConfig, RewardConfig
@@ -20,8 +20,11 @@ Problems = Iterator[str]
 LOOKED_AT = 1000  # tasks of a part whose sources say whether it has several
 
 
-def check_config(config: Config) -> Problems:
-    """Check everything that does not depend on the workflow and the algorithms."""
+def check_config(config: Config, chat_policies: Collection[str] = ()) -> Problems:
+    """Check everything that does not depend on the workflow and the algorithms.
+
+    `chat_policies`: those that rewards and the environment name.
+    """
     for name, agent in config.team.items():
         if agent.policy not in config.policies:
             yield (
@@ -31,7 +34,7 @@ def check_config(config: Config) -> Problems:
     for name in RESERVED:
         if name in config.team:
             yield f"team.{name}: workflows need this name themselves; choose another"
-    yield from _check_effects(config)
+    yield from _check_effects(config, chat_policies)
     yield from _check_opponents(config)
     yield from _check_cross_policy(config)
     yield from check_coach(config)
@@ -58,7 +61,7 @@ def check_roles(config: Config, flow: Workflow) -> Problems:
             )
 
 
-def _check_effects(config: Config) -> Problems:
+def _check_effects(config: Config, chat_policies: Collection[str]) -> Problems:
     """An option without effect is an error: it says something about the run that is not so."""
     trained = config.trained_policies
     for name, policy in config.policies.items():
@@ -67,10 +70,10 @@ def _check_effects(config: Config) -> Problems:
             for agent in config.team.values()
             if name in (agent.policy, agent.cross_policy and agent.cross_policy.policy)
         ]
-        if not users:
+        if not users and name not in chat_policies:
             yield (
-                f"policies.{name}: no agent speaks with it; remove it, or name it as "
-                "team.AGENT.policy"
+                f"policies.{name}: no agent speaks with it, and no reward or environment names it; "
+                "remove it, or name it as team.AGENT.policy"
             )
         if name not in trained and policy.adapter is not None:
             yield (
@@ -120,14 +123,17 @@ def _check_trackers(config: Config) -> Problems:
 
 
 def check_coach(config: Config) -> Problems:
-    """Check that a coach's options name agents."""
-    reward = config.rewards.get("coach")
-    options = reward.options if isinstance(reward, RewardConfig) else {}
-    for key in ("ground_truth_roles", "show_to", "team"):
-        for name in options.get(key) or ():
-            if name not in config.team:
-                near = nearest(name, [*config.team])
-                yield f"rewards.coach.{key}: there is no agent {name!r}; {near}"
+    """Check that the options of a coach name agents."""
+    for name in ("coach", "checked_steps"):
+        reward = config.rewards.get(name)
+        options = reward.options if isinstance(reward, RewardConfig) else {}
+        view = options.get("view")
+        options |= {f"view.{k}": v for k, v in view.items()} if isinstance(view, dict) else {}
+        for key in ("show_to", "view.ground_truth_roles", "view.team"):
+            for agent in options.get(key) or ():
+                if agent not in config.team:
+                    near = nearest(agent, [*config.team])
+                    yield f"rewards.{name}.{key}: there is no agent {agent!r}; {near}"
 
 
 def _check_opponents(config: Config) -> Problems:

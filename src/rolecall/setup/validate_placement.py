@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rolecall.config.schema import Config, RewardConfig
+from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.engines.backend import config_key
 from rolecall.learners.backend import learner_backend
@@ -15,8 +15,7 @@ Problems = Iterator[str]
 
 def check_placement(config: Config) -> Problems:
     """Check everything that does not depend on this machine."""
-    policies = config.policies.keys() & {agent.policy for agent in config.team.values()}
-    for name in sorted(policies):
+    for name in sorted(config.policies):
         yield from learner_backend(config, name).check()
         yield from _check_dtypes(config, name)
         yield from _check_quantization(config, name)
@@ -28,7 +27,8 @@ def check_placement(config: Config) -> Problems:
     yield from _check_sharing(config)
     yield from _check_budgets(config)
     if config.trainer.deterministic and not config.is_exact:
-        sections = map(config.get_engine, config.policies)
+        agents = {agent.policy for agent in config.team.values()}
+        sections = map(config.get_engine, config.policies.keys() & agents)
         others = sorted({section.label or section.name for section in sections} - {"local"})
         yield (
             f"trainer.deterministic: what {' and '.join(others)} says of a seed "
@@ -150,11 +150,6 @@ def _check_budgets(config: Config) -> Problems:
         config_key(config, name, "engine")
         for name in config.policies
         if config.get_engine(name).has_budget
-    ]
-    counted += [
-        f"rewards.{name}"
-        for name, reward in config.rewards.items()
-        if isinstance(reward, RewardConfig) and any("budget" in option for option in reward.options)
     ]
     for key in dict.fromkeys(counted):
         yield (

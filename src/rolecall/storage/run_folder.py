@@ -27,16 +27,15 @@ from rolecall.storage.numbered import iterate_numbered
 
 notices = logging.getLogger("rolecall.notices")
 SERVED = (
-    "url", "key_env", "concurrency", "timeout_s", "pause_s", "budget_tokens", "budget_usd",
+    "url", "key_env", "concurrency", "timeout_s", "request_s", "pause_s", "budget_tokens",
+    "budget_usd",
 )  # fmt: skip
-BUDGETS = ("budget_usd", "budget_tokens", "step_budget_usd", "step_budget_tokens")  # of a coach
 # What a run may go on with otherwise, because no step that is done depends on it.
 # The number of validation tasks is not among it: they are held out of what is trained on.
 MAY_CHANGE = (
     "output", "trackers", "prices", "trainer.steps", "trainer.save_every", "trainer.keep",
     *(f"evaluation.{name}" for name in EvaluationConfig.model_fields if name != "validation"),
     *(f"{place}.{name}" for place in ("engine", "policies.*.engine") for name in SERVED),
-    *(f"rewards.coach.{name}" for name in BUDGETS),
 )  # fmt: skip
 UNNAMED_MAY_CHANGE = ("output", "trackers")  # of a run that is found by its recipe's name
 LOCK = ".lock"

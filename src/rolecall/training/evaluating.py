@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.core.types import Task
+from rolecall.engines.prices import find_prices
 from rolecall.rollout.evaluation import EvaluationOutputs, evaluate
 from rolecall.storage.episode_io import EpisodeWriter
 from rolecall.storage.evaluation_journal import EvaluationJournal
-from rolecall.training.prices import policy_prices
 from rolecall.training.run import Run
 
 
@@ -30,7 +30,7 @@ async def evaluate_run(
     """
     with ExitStack() as stack:
         around = EvaluationOutputs(
-            prices=policy_prices(run.config),
+            prices=find_prices(run.config),
             sink=None if file is None else stack.enter_context(EpisodeWriter(file, step=step)),
             journals=None if journal is None else stack.enter_context(journal),
             forget=run.engine.reset_prefix_cache if run.config.deterministic else None,

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Episode, Task
 from rolecall.rewards.coach.coach import Coach
+from rolecall.rewards.coach.sections import Answers, View
 from tests import toy
+from tests.chat_models import chat_model, judge_config
 
 
 @dataclass
@@ -89,6 +91,9 @@ class Server:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         first, *lines = head.strip().split("\r\n")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        if first.startswith("GET"):  # of the list of models, before a run
+            writer.write(b"HTTP/1.1 200 X\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+            return
         body = json.loads(await reader.readexactly(int(headers["content-length"])))
         system, user = _messages(body)
         asked = Asked(first.split()[1], headers, body, user, system, number=0)
@@ -198,17 +203,25 @@ def said(*texts: str, name: str = "4:t:0", agents: tuple[str, ...] = ()) -> Epis
     return episode
 
 
-def coach_of(server: Server, *, provider: str = "openai", **options) -> Coach:
-    options = {"key_env": "COACH_KEY", "pause_s": 0.01, "deadline_s": 20.0} | options
-    return Coach(provider=provider, model="m", base_url=server.url(provider), **options)
+def coach_of(
+    server: Server, *, provider="openai", engine=(), replies=(), prices=(), view=(), answers=(),
+    **options,
+) -> Coach:  # fmt: skip
+    """`vertex` stands for the engine `google` with `vertex: true`."""
+    named = {"name": "google", "vertex": True} if provider == "vertex" else {"name": provider}
+    config = judge_config(
+        server.url(provider), engine=named | dict(engine), replies=replies, prices=prices
+    )
+    sections = {"view": View(**dict(view)), "answers": Answers(**dict(answers))}
+    return Coach(policy=chat_model(config), **sections, **options)
 
 
-def play(rule: Rule, *episodes, provider: str = "openai", **options) -> tuple[Server, Coach]:
+def play(rule: Rule, *episodes, **options) -> tuple[Server, Coach]:
     """Score the episodes one after the other."""
 
     async def go():
         async with serving(rule) as server:
-            coach = coach_of(server, provider=provider, **options)
+            coach = coach_of(server, **options)
             for episode in episodes:
                 assert await coach(episode, World()) == {}
             return server, coach

@@ -27,8 +27,12 @@ def test_an_equal_question_is_asked_once_and_costs_nothing_again(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"temperature": 0.3}, {"max_tokens": 99}, {"structured": False}, {"team": {"a": "b"}}],
-)
+    [
+        {"replies": {"temperature": 0.3}}, {"replies": {"max_tokens": 99}},
+        {"answers": {"structured": False}}, {"view": {"team": {"a": "b"}}},
+        {"engine": {"extra": {"reasoning_effort": "low"}}},
+    ],
+)  # fmt: skip
 def test_another_question_or_sampling_is_another_key(tmp_path, change):
     play(eight, said("a"), cache=str(tmp_path))
     server, _ = play(eight, said("a"), cache=str(tmp_path), **change)
@@ -62,7 +66,7 @@ def test_a_file_that_is_no_score_is_named_and_asked_again(tmp_path, caplog, held
 
 def test_errors_are_not_cached(tmp_path):
     lost, found = said("a"), said("a")
-    play(lambda _: Said("?"), lost, cache=str(tmp_path), format_retries=0)
+    play(lambda _: Said("?"), lost, cache=str(tmp_path), answers={"retries": 0})
     assert lost.turns[0].coach_error
     play(eight, found, cache=str(tmp_path))
     assert found.turns[0].rewards == {"coach": 0.8}
@@ -70,7 +74,7 @@ def test_errors_are_not_cached(tmp_path):
 
 def test_coaches_share_a_folder_and_a_killed_write_leaves_nothing_to_read(tmp_path):
     cache = Cache(tmp_path)
-    score = Score(Verdict(7.0, "r", True), Usage("openai", "m", tries=2))
+    score = Score(Verdict(7.0, "r", True), Usage("m", tries=2))
     key = cache_key("a", {"b": [1]})
     (tmp_path / key[:2]).mkdir()
     (tmp_path / key[:2] / f"{key}.json.1.tmp").write_text('{"verd')

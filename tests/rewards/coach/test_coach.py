@@ -7,20 +7,23 @@ import pytest
 
 from rolecall.algorithms.grpo import Grpo
 from rolecall.config import registry
+from rolecall.config.schema import Config
+from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import World
+from rolecall.rewards.coach.checked_steps import CheckedSteps
 from rolecall.rewards.coach.coach import Coach
 from rolecall.rewards.coach.rendering import Action
 from rolecall.rewards.coach.scores import (
-    BudgetError,
-    CoachConfigError,
     CoachError,
     CoachStopError,
 )
+from tests.chat_models import chat_model, judge_config
 from tests.rewards.coach.server import (
     HANG,
     HANG_UP,
     Refused,
     Said,
+    Server,
     coach_of,
     eight,
     play,
@@ -36,8 +39,9 @@ PROVIDERS = ["openai", "anthropic", "google", "vertex"]
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_each_provider_is_asked_for_a_schema_and_its_score_and_tokens_are_read(provider):
     episode = said("6 * 7 = 42")
-    prices = {"price_prompt": 2.0, "price_cached": 0.5, "price_completion": 10.0}
-    server, coach = play(eight, episode, provider=provider, temperature=0.5, **prices)
+    prices = {"prompt": 2.0, "cached": 0.5, "completion": 10.0}
+    options = {"provider": provider, "replies": {"temperature": 0.5}, "prices": prices}
+    server, coach = play(eight, episode, **options)
     [turn], [asked] = episode.turns, server.asked
     assert turn.rewards == {"coach": pytest.approx(0.8)}
     written = turn.coach
@@ -45,7 +49,6 @@ def test_each_provider_is_asked_for_a_schema_and_its_score_and_tokens_are_read(p
     usage = written.usage
     assert usage.pop("latency_s") > 0
     assert usage == {
-        "provider": provider,
         "model": "m",
         "prompt_tokens": 1000,
         "cached_tokens": 400,
@@ -85,11 +88,11 @@ def test_what_passes_is_asked_again_and_what_is_nonsense_is_no_score(provider):
         return troubles[asked.number] if asked.number < len(troubles) else asked.json(7)
 
     episode = said("an action")
-    options = {"format_retries": 20, "request_s": 0.5, "pause_s": 0.001}
+    options = {"answers": {"retries": 20}, "engine": {"request_s": 0.5, "pause_s": 0.0001}}
     server, coach = play(rule, episode, provider=provider, **options)
     assert episode.turns[0].rewards == {"coach": pytest.approx(0.7)}
     assert len(server.asked) == len(troubles) + 1
-    assert coach.totals["agent0"].requests >= len(troubles) + 1
+    assert coach.totals["agent0"].requests == episode.turns[0].coach_requests >= 1
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -101,7 +104,7 @@ def test_a_refused_request_stops_all_requests_and_does_not_tell_the_key(provider
         async with serving(lambda _: Refused(status, text=said_back)) as server:
             coach = coach_of(server, provider=provider)
             for _ in range(2):
-                with pytest.raises(CoachConfigError, match="refuses") as raised:
+                with pytest.raises(CoachStopError, match=r"refuses|knows no such model") as raised:
                     await coach(said("an action"), World())
                 assert "secret-key-1" not in str(raised.value)
                 assert "(key)" in str(raised.value)
@@ -165,7 +168,8 @@ def test_an_old_code_does_not_answer_a_new_request():
 
 def test_servers_without_schemas_are_asked_for_text():
     episode = said("an action")
-    server, _ = play(lambda asked: asked.text("**6/10**"), episode, structured=False)
+    text = {"structured": False}
+    server, _ = play(lambda asked: asked.text("**6/10**"), episode, answers=text)
     assert episode.turns[0].rewards == {"coach": pytest.approx(0.6)}
     assert "response_format" not in server.asked[0].body
     assert "PROCESS_SCORE:" in server.asked[0].system
@@ -175,12 +179,12 @@ def test_the_deadline_bounds_all_requests_for_a_score():
     episode = said("an action")
     took = asyncio.run(_clock(episode))
     assert 0.9 < took < 10.0
-    assert "no score within 1 s" in episode.turns[0].coach_error
+    assert "no result within 1 s" in episode.turns[0].coach_error
 
 
 async def _clock(episode) -> float:
     async with serving(lambda _: HANG) as server:
-        coach = coach_of(server, deadline_s=1.0, request_s=0.3)
+        coach = coach_of(server, engine={"timeout_s": 1.0, "request_s": 0.3})
         began = asyncio.get_running_loop().time()
         await coach(episode, World())
         return asyncio.get_running_loop().time() - began
@@ -190,7 +194,7 @@ def test_a_wait_beyond_the_deadline_is_not_waited_for():
     episode = said("an action")
     server, _ = play(lambda _: Refused(429, {"Retry-After": "3600"}), episode)
     assert len(server.asked) == 1
-    assert "RateLimitError" in episode.turns[0].coach_error
+    assert "HTTP 429" in episode.turns[0].coach_error
 
 
 def test_retry_after_is_honoured():
@@ -206,7 +210,7 @@ def test_retry_after_is_honoured():
 
 def test_no_more_requests_are_under_way_than_allowed():
     episode = said(*(f"action {number}" for number in range(12)))
-    server, _ = play(eight, episode, concurrency=3)
+    server, _ = play(eight, episode, engine={"concurrency": 3})
     assert len(server.asked) == 12
     assert 1 < server.most_under_way <= 3
 
@@ -281,7 +285,7 @@ def test_an_outcome_that_is_no_share_is_an_error_before_any_request(score):
     episode = said("a")
     episode.metrics = {} if score is None else {"score": score}
     with pytest.raises(ValueError, match="outcome"):
-        play(eight, episode, w_outcome=1.0, budget_tokens=1)
+        play(eight, episode, w_outcome=1.0)
 
 
 def test_frozen_agents_are_context_and_not_scored():
@@ -346,7 +350,7 @@ def test_only_the_named_roles_are_judged_with_the_truth_in_view():
         return asked.json(8, answer_correct=1) if sees else asked.json(8)
 
     episode = said("a", "b", agents=("solver", "verifier"))
-    play(rule, episode, ground_truth_roles=("verifier",))
+    play(rule, episode, view={"ground_truth_roles": ["verifier"]})
     solver, verifier = (turn.coach.answer_correct for turn in episode.turns)
     assert (solver, verifier) == (None, True)
 
@@ -356,34 +360,23 @@ def test_only_the_named_roles_are_judged_with_the_truth_in_view():
 
 def test_a_spent_budget_stops_requests_and_says_so():
     episodes = [said("a"), said("b"), said("c")]
-    with pytest.raises(BudgetError, match="2000 tokens for the run"):
-        play(eight, *episodes, budget_tokens=2000)
+    told = "policies.judge.engine: the budget of 2000 tokens is spent; .* larger budget_tokens"
+    with pytest.raises(CoachStopError, match=told):
+        play(eight, *episodes, engine={"budget_tokens": 2000})
     assert [("coach" in episode.turns[0].rewards) for episode in episodes] == [True, True, False]
 
 
 def test_a_budget_in_money_counts_answers_that_could_not_be_read():
-    options = {"budget_usd": 0.003, "price_prompt": 1.0, "price_completion": 10.0}
-    with pytest.raises(BudgetError, match=r"0\.003 USD"):
-        play(lambda _: Said("?"), said("a"), format_retries=9, **options)
-
-
-def test_a_step_budget_ends_only_that_step():
-    async def go():
-        async with serving(eight) as server:
-            coach = coach_of(server, step_budget_tokens=1000)
-            await coach(said("a", name="1:t:0"), World())
-            with pytest.raises(BudgetError, match="step 1"):
-                await coach(said("b", name="1:t:1"), World())
-            await coach(said("c", name="2:t:0"), World())
-            return len(server.asked)
-
-    assert asyncio.run(go()) == 2
+    options = {"engine": {"budget_usd": 0.003}, "prices": {"prompt": 1.0, "completion": 10.0}}
+    with pytest.raises(CoachStopError, match=r"0\.003 USD"):
+        play(lambda _: Said("?"), said("a"), answers={"retries": 9}, **options)
 
 
 def test_too_many_failures_stop_the_coach():
     async def go():
         async with serving(lambda _: Said("?")) as server:
-            coach = coach_of(server, error_window=4, max_error_rate=0.5, format_retries=0)
+            few = {"error_window": 4, "max_error_rate": 0.5, "retries": 0}
+            coach = coach_of(server, answers=few)
             await coach(said("a", "b", "c", "d"), World())
             with pytest.raises(CoachStopError, match="4 of the last 4"):
                 await coach(said("e"), World())
@@ -395,68 +388,73 @@ def test_too_many_failures_stop_the_coach():
 # --- options ---
 
 
-def test_a_missing_key_is_named_before_any_request(monkeypatch):
-    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    with pytest.raises(ValueError, match="ANTHROPIC_API_KEY"):
-        Coach(provider="anthropic", model="m")
-    with pytest.raises(ValueError, match="NO_SUCH_KEY"):
-        Coach(provider="openai", model="m", key_env="NO_SUCH_KEY")
-    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
-    with pytest.raises(ValueError, match="GOOGLE_CLOUD_PROJECT"):
-        Coach(provider="vertex", model="m")
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ({"name": "anthropic"}, "engine.key_env: the environment variable ANTHROPIC_API_KEY is"),
+        ({"name": "google"}, "engine.key_env: the environment variable GEMINI_API_KEY is not set"),
+        ({"name": "openai"}, "engine.key_env: the environment variable OPENAI_API_KEY is not set"),
+        ({"name": "openai", "key_env": "NO_SUCH_KEY"}, "engine.key_env: .* NO_SUCH_KEY is not set"),
+        ({"name": "google", "vertex": True}, "engine.vertex: .* GOOGLE_CLOUD_PROJECT"),
+    ],
+)
+def test_a_missing_key_is_named_before_any_request(monkeypatch, engine, told):
+    for name in ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY", "GOOGLE_CLOUD_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    config = judge_config("http://127.0.0.1:1").model_dump()
+    config["policies"]["judge"] = {"engine": {"model": "m"} | engine}
+    with pytest.raises(ConfigError, match=f"^policies.judge.{told}"):
+        chat_model(Config.model_validate(config))
 
 
 def test_a_server_of_ones_own_gets_no_key_that_was_meant_for_others(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret-key-2")
-    server, _ = play(eight, said("a"), key_env=None)
+    server, _ = play(eight, said("a"), engine={"key_env": None})
     assert "secret-key-2" not in json.dumps(server.asked[0].headers)
-
-
-def test_a_wrong_provider_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="nearest: anthropic"):
-        Coach(provider="antropic", model="m")
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"provider": "local", "model": "m"},
-        {"provider": "local", "hindsight": True},
-        {"provider": "openai", "model": ""},
         {"on_error": "outcome_only"},
         {"outcome_on": "last"},
         {"w_process": 0.0},
         {"w_process": -1.0},
-        {"budget_usd": 1.0},
-        {"budget_tokens": 0},
-        {"deadline_s": 0.0},
-        {"concurrency": 0},
-        {"max_error_rate": 0.0},
-        {"tool_chars": 1},
-        {"price_prompt": -1.0},
+        {"show_to": ("solver",)},
+        {"engine": {"budget_tokens": 0}},
+        {"engine": {"timeout_s": 0.0}},
+        {"engine": {"concurrency": 0}},
+        {"replies": {"max_tokens": 0}},
+        {"answers": {"max_error_rate": 0.0}},
+        {"answers": {"retries": -1}},
+        {"view": {"tool_chars": 1}},
+        {"prices": {"prompt": -1.0}},
     ],
 )
 def test_options_that_cannot_act_are_refused(options):
     with pytest.raises(ValueError, match=r"."):
-        Coach(**{"model": "m", "key_env": "COACH_KEY"} | options)
+        coach_of(Server(eight), **options)
 
 
 def test_a_config_can_state_the_options():
     model = registry.options_model(Coach, skip=0)
-    options = model(provider="local", on_error="drop_episode", ground_truth_roles=["a"])
-    assert options.ground_truth_roles == ("a",)
+    options = model(policy="judge", on_error="drop_episode", view={"ground_truth_roles": ["a"]})
+    assert options.view.ground_truth_roles == {"a"}
+    assert registry.list_chat_options(Coach) == ["policy"]
     with pytest.raises(ValueError, match="on_error"):
-        model(on_error="ignore")
+        model(policy="judge", on_error="ignore")
+    with pytest.raises(ValueError, match="write the name of a policy"):
+        model(policy=5)
 
 
 # --- no LLM at all ---
 
 
-def test_the_local_coach_scores_arithmetic_without_a_model():
+def test_checked_steps_score_arithmetic_without_a_model():
     episode = said("3 * 4 = 12 and 12 + 5 = 18", "nothing to see")
-    coach = Coach(provider="local", max_error_rate=0.1, error_window=1)
+    reward = CheckedSteps()
     for _ in range(2):  # texts without steps are no failure of a provider
-        asyncio.run(coach(episode, World()))
+        asyncio.run(reward(episode, World()))
     checked, empty = episode.turns
     assert checked.rewards == {"coach": 0.5}
     assert "12 + 5 = 18" in checked.coach.reasoning

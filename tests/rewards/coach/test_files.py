@@ -16,13 +16,12 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.data_science.environment import DataScienceWorld
 from rolecall.environments.data_science.rows import modelling_tasks
 from rolecall.models.loading import load_tokenizer
-from rolecall.rewards.coach.coach import Coach
 from rolecall.rewards.coach.rendering import Action, View, render
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.sandbox.base import Limits, Ran
 from rolecall.tools.files import Files
 from rolecall.tools.use import ToolUse, WorldTools
-from tests.rewards.coach.server import serving
+from tests.rewards.coach.server import coach_of, serving
 from tests.tools.test_use import call, play_with
 from tests.toy import agent, turn
 
@@ -74,7 +73,7 @@ SAYS = {
 
 def coached(task, folder, says=SAYS, **options) -> tuple[Episode, list]:
     """The three roles at work, each action scored by a coach who sees the truth for the analyst."""
-    options = {"ground_truth_roles": ("analyst",)} | options
+    options = {"view": {"ground_truth_roles": ["analyst"]}} | options
     tokenizer = load_tokenizer(str(folder))
     left = {name: iter(texts) for name, texts in says.items()}
     use = ToolUse(kits=(WorldTools(),), format="code")
@@ -94,7 +93,7 @@ def coached(task, folder, says=SAYS, **options) -> tuple[Episode, list]:
 
     async def scenario():
         async with serving(scores) as server:
-            coach = Coach(model="m", base_url=server.url("openai"), **options)
+            coach = coach_of(server, **options)
             flow = resolve("workflow", "data_science", key="workflow")
             context = RolloutContext(team, flow, {}, Tables(), rewards={"coach": (coach, 1.0)})
             return await play(context, task), server.asked
@@ -131,8 +130,8 @@ def test_each_action_is_judged_beside_the_files_of_its_moment(task, model_folder
 @pytest.mark.parametrize("when", ["after_episode", "after_action"])
 def test_the_truth_that_is_shown_is_the_metric_of_that_moment_and_no_path(task, model_folder, when):
     """The last word of the engineer, before there is a submission, and the analyst's two turns."""
-    roles = ("engineer", "analyst")
-    _, asked = coached(task, model_folder, when=when, ground_truth_roles=roles)
+    view = {"ground_truth_roles": ["engineer", "analyst"]}
+    _, asked = coached(task, model_folder, when=when, view=view)
     shown = [one.block("ground truth") for one in asked if "ground truth\n" in one.user]
     none = "submission.csv: no score (missing: there is no submission)"
     perfect = "submission.csv: 0"

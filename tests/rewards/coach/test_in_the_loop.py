@@ -15,8 +15,8 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Episode, Swap, Task
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
-from rolecall.rewards.coach.coach import Coach
-from rolecall.rewards.coach.scores import CoachConfigError
+from rolecall.rewards.coach.checked_steps import CheckedSteps
+from rolecall.rewards.coach.scores import CoachStopError
 from rolecall.rollout.episodes import RolloutContext, play, replay
 from rolecall.runtime.call_tree import IdleBarrier, outside, task_factory, waiting
 from rolecall.workflows.base import workflow
@@ -168,7 +168,7 @@ def test_an_episode_whose_coach_is_slow_holds_up_no_other_one(model_folder):
     async def scenario():
         asyncio.get_running_loop().set_task_factory(task_factory)
         async with serving(rule) as server:
-            coach = coach_of(server, deadline_s=3.0, request_s=3.0, **ONLINE)
+            coach = coach_of(server, engine={"timeout_s": 3.0}, **ONLINE)
             context = context_of(model_folder, coach)
             began = time.monotonic()
             both = await asyncio.gather(*(play(context, TASK, attempt=n) for n in (0, 1)))
@@ -179,7 +179,7 @@ def test_an_episode_whose_coach_is_slow_holds_up_no_other_one(model_folder):
     assert len(calls) == 6
     assert max(calls) < 3.0 <= took
     for episode in both:
-        assert "no score within" in episode.turns[0].coach_error
+        assert "no result within 3 s" in episode.turns[0].coach_error
         assert [turn.trained for turn in episode.turns] == [False, True, True]
         assert episode.metrics["count/coach_errors"] == 1
 
@@ -252,7 +252,7 @@ def test_words_of_a_coach_hold_no_control_tokens_no_thoughts_and_no_form(model_f
 
     def prompt(reasons):
         episode, _ = judged(
-            model_folder, lambda one: one.text(6, before=reasons), structured=False,
+            model_folder, lambda one: one.text(6, before=reasons), answers={"structured": False},
             show_to=("reader",), **ONLINE,
         )  # fmt: skip
         assert episode.error is None
@@ -269,7 +269,7 @@ def test_what_was_judged_with_the_truth_in_view_is_shown_to_nobody(model_folder)
     def rule(asked):
         return asked.json(8, answer_correct=1) if "ground truth\n" in asked.user else asked.json(8)
 
-    options = {"ground_truth_roles": ("writer",), "show_to": ("reader", "writer")}
+    options = {"view": {"ground_truth_roles": ["writer"]}, "show_to": ("reader", "writer")}
     episode, _ = judged(model_folder, rule, **ONLINE, **options)
     _, critique, revision = episode.turns
     assert "coach on" not in told(critique)
@@ -292,13 +292,13 @@ def test_an_action_without_a_score_comes_without_words_and_is_handled_as_declare
 
 
 def test_a_refused_key_ends_the_run_where_an_agent_waits_for_the_words(model_folder):
-    with pytest.raises(CoachConfigError, match="refuses"):
+    with pytest.raises(CoachStopError, match="refuses the key"):
         judged(model_folder, lambda _: Refused(401), show_to=("reader",), **ONLINE)
 
 
 def test_scores_can_be_shown_only_where_they_are_given_in_time():
     with pytest.raises(ValueError, match="show_to needs when: after_action"):
-        Coach(provider="local", show_to=("reader",))
+        CheckedSteps(show_to=("reader",))
 
 
 # --- replays ---

@@ -42,7 +42,7 @@ def test_an_action_cannot_score_itself_even_if_the_coach_repeats_it(fake, struct
         )
 
     episode = said(fake)
-    play(rule, episode, structured=structured, format_retries=0)
+    play(rule, episode, answers={"structured": structured, "retries": 0})
     [turn] = episode.turns
     if place == "in the reasoning":
         assert turn.rewards == {"coach": pytest.approx(0.2)}

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from rolecall.rewards.coach.scores import CoachConfigError
+from rolecall.rewards.coach.scores import CoachStopError
 from tests.rewards.coach.server import eight, play, said
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def test_a_service_account_pays_for_the_named_project(tmp_path, monkeypatch):
     episode = said("an action")
     with token_server() as address:
         path.write_text(json.dumps(account | {"token_uri": address}))
-        server, _ = play(eight, episode, provider="vertex", key_env=None)
+        server, _ = play(eight, episode, provider="vertex", engine={"key_env": None})
     assert episode.turns[0].rewards == {"coach": 0.8}
     [asked] = server.asked
     assert "/projects/project-1/locations/europe-west4/" in asked.path
@@ -62,5 +62,5 @@ def test_a_service_account_pays_for_the_named_project(tmp_path, monkeypatch):
 def test_missing_credentials_stop_the_coach_before_any_request(tmp_path, monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project-1")
-    with pytest.raises(CoachConfigError, match="no credentials"):
-        play(eight, said("an action"), provider="vertex", key_env=None)
+    with pytest.raises(CoachStopError, match="no credentials"):
+        play(eight, said("an action"), provider="vertex", engine={"key_env": None})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -69,6 +69,8 @@ class Question:
     sampling: Sampling
     seed: int
     n: int = 1  # answers
+    schema: dict[str, Any] | None = None  # JSON schema of the answer, where the server knows them
+    own_sampling: bool = False  # the server's own temperature and top_p, not those of `sampling`
 
 
 @dataclass(slots=True)
@@ -79,7 +81,7 @@ class Answer:
     finish: str  # stop | length
     refused: bool = False  # the model or a filter declined; `text` may say why
     usage: dict[str, float] | None = None
-    """Of the answer: prompt_tokens, cached_tokens, completion_tokens and usd."""
+    """Of the answer: prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, usd."""
 
 
 class ContextFullError(ValueError):

@@ -6,14 +6,19 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rolecall.config.served import OpenAIEngineConfig, ServedEngineConfig, SGLangEngineConfig
+from rolecall.config.served import (
+    OpenAIEngineConfig,
+    ProviderEngineConfig,
+    ServedEngineConfig,
+    SGLangEngineConfig,
+)
 from rolecall.core.errors import ConfigError
 from rolecall.engines.backend import EngineBackend
 from rolecall.runtime.secret_texts import remember_secret
 
 if TYPE_CHECKING:
     from rolecall.engines.inputs import EngineInputs
-    from rolecall.engines.served.openai import OpenAIEngine
+    from rolecall.engines.served.provider import ProviderEngine
     from rolecall.engines.served.sglang import SGLangEngine
     from rolecall.models.memory_needs import Need
     from rolecall.models.sizes import Size
@@ -32,6 +37,12 @@ class ServedBackend(EngineBackend):
         concurrency = max(1, self.section.concurrency // processes)
         self.section = self.section.model_copy(update={"concurrency": concurrency})
 
+    def check_machine(self) -> Iterator[str]:
+        try:
+            self.read_key()
+        except ConfigError as error:
+            yield from error.problems
+
     def read_key(self) -> str | None:
         """Read the key from the environment. Raises ConfigError where it is not there."""
         name = self.section.key_env
@@ -43,46 +54,109 @@ class ServedBackend(EngineBackend):
         raise ConfigError(f"{self.key}.key_env: the environment variable {name} is not set")
 
 
-class OpenAIBackend(ServedBackend):
-    """A server with OpenAI's API, for agents that nobody trains."""
+class ProviderBackend(ServedBackend):
+    """An LLM behind somebody's API, for policies that nobody trains."""
 
-    section: OpenAIEngineConfig
+    section: ProviderEngineConfig
 
     def check(self) -> Iterator[str]:
         for policy in sorted(self.policies):
             yield from self._check_untrained(policy)
+            yield from self._check_agents(policy)
             yield from self._check_base(policy)
+            if self.section.budget_usd and policy not in self.config.prices:
+                yield (
+                    f"{self.key}.budget_usd counts nothing without prices; write "
+                    f"prices.{policy}.prompt and prices.{policy}.completion"
+                )
 
-    def make(self, inputs: EngineInputs, **options: Any) -> OpenAIEngine:
-        from rolecall.engines.served.openai import OpenAIEngine
+    def make(self, inputs: EngineInputs, **options: Any) -> ProviderEngine:
+        """Make the client. Raises ConfigError where it lacks something."""
+        from rolecall.engines.prices import find_prices
 
-        return OpenAIEngine(self.section, policies=self.policies, key=self.read_key())
+        prices = {n: price for n, price in find_prices(self.config).items() if n in self.policies}
+        try:
+            return self._client()(
+                self.section, policies=self.policies, key=self.read_key(), prices=prices
+            )
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{self.key}.{error}") from error
+
+    def _client(self) -> type[ProviderEngine]:
+        """Import the client, with the SDK of its provider."""
+        raise NotImplementedError
 
     def _check_untrained(self, name: str) -> Iterator[str]:
         """Check that nothing is published to the engine, and nothing that it says is trained on."""
-        config, url = self.config, self.section.url
-        policy, takes_text = config.policies[name], config.takes_text(name)
-        for agent, section in config.team.items():
-            if section.policy == name and section.trainable:
+        config, section = self.config, self.section
+        policy, address = config.policies[name], section.url or section.name
+        for agent, member in config.team.items():
+            if member.policy == name and member.trainable:
                 yield (
-                    f"team.{agent}.trainable: {url} takes no new weights, so policy {name!r} "
+                    f"team.{agent}.trainable: {address} takes no new weights, so policy {name!r} "
                     f"cannot be trained; set team.{agent}.trainable=false, or another "
                     f"policies.{name}.engine"
                 )
-            is_native = section.tools is not None and section.tools.format == "native"
-            if section.policy == name and takes_text and is_native:
-                yield (
-                    f"team.{agent}.tools.format: native calls need a chat template, and engine "
-                    "openai is sent messages; write tags or code"
-                )
         if policy.opponent_pool is not None:
-            yield f"policies.{name}.opponent_pool: {url} takes no earlier weights; remove it"
-        for key in ["reference", "device", *(["template"] if takes_text else [])]:
+            yield f"policies.{name}.opponent_pool: {address} takes no earlier weights; remove it"
+        for key in ["reference", "device", *(["template"] if config.takes_text(name) else [])]:
             if getattr(policy, key):
                 yield (
-                    f"policies.{name}.{key} has no effect: engine openai does not read it; "
-                    "remove it"
+                    f"policies.{name}.{key} has no effect: engine {section.name} does not read "
+                    "it; remove it"
                 )
+
+    def _check_agents(self, name: str) -> Iterator[str]:
+        """Check that agents ask for nothing that messages cannot hold."""
+        engine = self.section.name
+        for agent, section in self.config.team.items():
+            if section.policy != name or not self.config.takes_text(name):
+                continue
+            if section.tools is not None and section.tools.format == "native":
+                yield (
+                    f"team.{agent}.tools.format: native calls need a chat template, and engine "
+                    f"{engine} is sent messages; write tags or code"
+                )
+            for key in ("top_p", "top_k", "stop", "stop_token_ids"):
+                if key in section.sampling.model_fields_set and engine != "openai":
+                    yield (
+                        f"team.{agent}.sampling.{key} has no effect: engine {engine} is sent "
+                        "temperature and max_tokens alone; remove it"
+                    )
+
+    def _check_base(self, name: str) -> Iterator[str]:
+        if self.config.policies[name].base:
+            yield (
+                f"policies.{name}.base has no effect: engine {self.section.name} is sent "
+                "messages; write engine.model, and remove it"
+            )
+
+
+class AnthropicBackend(ProviderBackend):
+    def _client(self) -> type[ProviderEngine]:
+        from rolecall.engines.served.anthropic import AnthropicEngine
+
+        return AnthropicEngine
+
+
+class GoogleBackend(ProviderBackend):
+    def _client(self) -> type[ProviderEngine]:
+        from rolecall.engines.served.google import GoogleEngine
+
+        return GoogleEngine
+
+
+class OpenAIBackend(ProviderBackend):
+    """A server with OpenAI's API, which takes messages or tokens."""
+
+    section: OpenAIEngineConfig
+
+    def _client(self) -> type[ProviderEngine]:
+        from rolecall.engines.served.openai import OpenAIEngine
+
+        return OpenAIEngine
 
     def _check_base(self, name: str) -> Iterator[str]:
         """Check the base: tokens need a tokenizer, which is the base's."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
+from rolecall.config.served import ServedEngineConfig
 from rolecall.core.errors import InfrastructureError, RunEndingError
 from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.runtime import call_tree
@@ -19,15 +20,17 @@ from rolecall.runtime.retrying import (
     Retrying,
     RetryLimits,
 )
-from rolecall.runtime.secret_texts import excerpt, scrub
+from rolecall.runtime.secret_texts import excerpt, remember_secret, scrub
 
+Content = TypeVar("Content")
 Result = TypeVar("Result")
 
 MOST_BYTES = 256 * 2**20  # of an answer; log-probs of a long one are some megabytes
 LONGEST_PAUSE_S = 30.0
 CHECK_S = 10.0  # until an answer to `check` must have come
 NO_KEY, NO_MONEY, UNKNOWN = (401, 403), (402,), (404,)  # what no other request would change
-WRONG = (400, 413, 422)  # this request; the first one may show that all are
+WRONG = (400, 422)  # this request; the first one may show that all are
+TOO_LARGE = (413,)
 QUOTA = re.compile(r"insufficient_quota", re.I)
 TOO_LONG = re.compile(
     r"context.?(length|size|window)|maximum (prompt|input) length|prompt is too long|"
@@ -53,72 +56,51 @@ class DeclinedError(InfrastructureError):
     """A filter of the provider did not let the prompt pass."""
 
 
-class Connection:
-    """One server: its key, how many requests at once, and when a request is made again."""
+class Server:
+    """One server: how many requests at once, when one is made again, and what a refusal means."""
 
     def __init__(
         self,
-        url: str,
+        options: ServedEngineConfig,
         *,
         key: str | None,
-        concurrency: int,
-        timeout_s: float,
-        pause_s: float,
         before: Callable[[], None] = lambda: None,
     ) -> None:
         """`before` is called ahead of each try, and may raise what ends the call."""
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self.url, self._key, self._before = url, key, before
-        self._http = Http(extra="served", headers=headers)
+        self.address = options.url or options.name
+        self._key, self._before = key, before
+        if key is not None:
+            remember_secret(key)  # which a server may repeat in what it answers
         self._retrying = Retrying(
             RetryLimits(
-                deadline_s=timeout_s,
-                pause_s=pause_s,
-                longest_pause_s=max(LONGEST_PAUSE_S, pause_s),
-                concurrency=concurrency,
+                deadline_s=options.timeout_s,
+                request_s=options.request_s,
+                pause_s=options.pause_s,
+                longest_pause_s=max(LONGEST_PAUSE_S, options.pause_s),
+                concurrency=options.concurrency,
             )
         )
         self._asked: dict[str, list[asyncio.Future[Any]]] = {}  # by request
         self._has_answered = False
 
-    async def ask(
+    async def call(
         self,
-        method: str,
-        path: str,
+        request: Callable[[], Awaitable[Content]],
+        read: Callable[[Content], Result],
         *,
-        read: Callable[[Any], Result],
-        body: Any = None,
         deadline_s: float | None = None,
     ) -> Result:
-        """Return what `read` makes of the JSON that comes.
+        """Return what `read` makes of the content that a request brings.
 
-        `read` raises MalformedError for what it cannot read, which is asked for again. Raises
-        ContextFullError, DeclinedError, ServerError, and InfrastructureError for all other ends.
+        `request` raises RetryableError or RefusedError. `read` raises MalformedError for what it
+        cannot read, which is asked for again. Raises ContextFullError, DeclinedError, ServerError,
+        and InfrastructureError for all other ends.
         """
-        return await self._ask(method, path, body, lambda content: read(_json(content)), deadline_s)
-
-    async def tell(
-        self, method: str, path: str, *, body: Any = None, deadline_s: float | None = None
-    ) -> None:
-        """Send a request whose answer nobody reads."""
-        await self._ask(method, path, body, lambda _: None, deadline_s)
-
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        read: Callable[[bytes], Result],
-        deadline_s: float | None,
-    ) -> Result:
 
         async def once() -> Result:
             self._before()
             try:
-                content = await self._http.ask(
-                    method, f"{self.url}{path}", most_bytes=MOST_BYTES, body=body
-                )
-                result = read(content)
+                result = read(await request())
             except MalformedError as error:
                 raise RetryableError(f"unreadable answer: {error}") from None
             except RetryableError as error:
@@ -155,9 +137,6 @@ class Connection:
         for task in self._asked.pop(request_id, []):
             task.cancel()
 
-    async def close(self) -> None:
-        await self._http.close()
-
     def _refuse(self, error: RefusedError) -> NoReturn:
         """Raise what a refusal means: for this request, or for all of them."""
         text = str(error)
@@ -169,7 +148,7 @@ class Connection:
         if error.status in UNKNOWN:
             text = self._told("knows no such model or path", error)
             raise ServerError(text, status=404) from None
-        if error.status in WRONG and TOO_LONG.search(text):
+        if error.status in TOO_LARGE or (error.status in WRONG and TOO_LONG.search(text)):
             raise ContextFullError(self._told("has no room for the prompt", error)) from None
         if error.status in WRONG and DECLINED.search(text):
             raise DeclinedError(self._told("declined", error)) from None
@@ -179,10 +158,56 @@ class Connection:
     def _told(self, what: str, error: Exception) -> str:
         """One line without the key, which a server may repeat in what it answers."""
         text = " ".join(scrub(str(error)).split())
-        return f"the server at {self.url} {what}: {text}"
+        return f"the server at {self.address} {what}: {text}"
 
 
-def _json(content: bytes) -> Any:
+class Connection(Server):
+    """A server that is sent JSON over HTTP."""
+
+    def __init__(
+        self,
+        options: ServedEngineConfig,
+        *,
+        key: str | None,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(options, key=key, before=before)
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self.url, self._http = options.url, Http(extra="served", headers=headers)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        read: Callable[[Any], Result],
+        body: Any = None,
+        deadline_s: float | None = None,
+    ) -> Result:
+        """Return what `read` makes of the JSON that comes, as `call` does."""
+        return await self.call(
+            lambda: self.send(method, path, body),
+            lambda content: read(parse(content)),
+            deadline_s=deadline_s,
+        )
+
+    async def tell(
+        self, method: str, path: str, *, body: Any = None, deadline_s: float | None = None
+    ) -> None:
+        """Send a request whose answer nobody reads."""
+        await self.call(
+            lambda: self.send(method, path, body), lambda _: None, deadline_s=deadline_s
+        )
+
+    async def send(self, method: str, path: str, body: Any) -> bytes:
+        """Make one try."""
+        return await self._http.ask(method, f"{self.url}{path}", most_bytes=MOST_BYTES, body=body)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+def parse(content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -190,13 +215,19 @@ def _json(content: bytes) -> Any:
 
 
 def dig(value: Any, *steps: str | int) -> Any:
-    """Return what stands at a path of keys and indices; None where an answer lacks a part."""
+    """Return what stands at a path of keys, attributes and indices; None where one is missing."""
     for step in steps:
         try:
-            value = value[step]
-        except (IndexError, KeyError, TypeError):
+            inside = isinstance(value, dict) or isinstance(step, int)
+            value = value[step] if inside else getattr(value, str(step))
+        except (AttributeError, IndexError, KeyError, TypeError):
             return None
     return value
+
+
+def read_text(value: Any, *steps: str | int) -> str:
+    text = dig(value, *steps)
+    return text if isinstance(text, str) else ""
 
 
 def read_count(value: Any, *steps: str | int) -> int:

@@ -8,83 +8,51 @@ started with `--logprobs-mode processed_logprobs`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rolecall.config.served import OpenAIEngineConfig
-from rolecall.core.errors import InfrastructureError, RunEndingError
-from rolecall.core.interfaces.engine import (
-    Answer,
-    Completion,
-    Question,
-    Request,
-    Sampling,
-    TextEngine,
-)
-from rolecall.core.seeding import derive_seed
-from rolecall.core.tags import visible
-from rolecall.core.types import Floats, Ids, Message
+from rolecall.core.errors import InfrastructureError
+from rolecall.core.interfaces.engine import Answer, Completion, Question, Request, Sampling
 from rolecall.engines.served.connection import (
     CHECK_S,
     Connection,
-    DeclinedError,
     MalformedError,
     ServerError,
     dig,
+    parse,
     read_count,
 )
-from rolecall.runtime.spending import Account, Budget, Prices
+from rolecall.engines.served.provider import ProviderEngine, derive_seeds, write_message
+from rolecall.runtime.spending import TokenCounts
 
 REASONING = ("reasoning_content", "reasoning")  # where servers put what stands in <think>
 
 
-class BudgetSpentError(RunEndingError):
-    """The tokens or the money that were granted are spent."""
+class OpenAIEngine(ProviderEngine):
+    """Any server with OpenAI's API."""
 
+    options: OpenAIEngineConfig
+    asks = Connection
+    server: Connection
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Tokens of one answer, as the server counts them."""
+    async def send(self, question: Question, seed: int) -> bytes:
+        body: dict[str, Any] = {
+            "messages": [write_message(message) for message in question.messages],
+            self.options.max_tokens_key: question.sampling.max_tokens,
+        }
+        if question.schema is not None:
+            form = {"name": "answer", "strict": True, "schema": question.schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        if question.own_sampling:
+            body |= {"temperature": None, "top_p": None}
+        body = self._body(body, question.sampling, seed)
+        return await self.server.send("POST", "/chat/completions", body)
 
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-
-
-class OpenAIEngine(TextEngine):
-    """Policies of one section, which share its budget; what they say has no version but 0."""
-
-    def __init__(
-        self, options: OpenAIEngineConfig, *, policies: list[str], key: str | None
-    ) -> None:
-        self.options, self.policies = options, policies
-        self.account = Account(
-            Prices(
-                options.usd_per_million_input,
-                options.usd_per_million_cached,
-                options.usd_per_million_output,
-            ),
-            Budget(options.budget_usd, options.budget_tokens),
-        )
-        self._connection = Connection(
-            options.url,
-            key=key,
-            concurrency=options.concurrency,
-            timeout_s=options.timeout_s,
-            pause_s=options.pause_s,
-            before=self._check_budget,
-        )
-
-    async def answer(self, question: Question) -> list[Answer]:
-        messages = [_shown(message) for message in question.messages]
-        limit: dict[str, Any] = {self.options.max_tokens_key: question.sampling.max_tokens}
-        calls = [
-            self._answer({"messages": messages, **limit}, question.sampling, seed)
-            for seed in _seeds(question.seed, question.n)
-        ]
-        return await self._connection.gather_calls(question.id, calls)
+    def read(self, content: bytes, sampling: Sampling) -> tuple[Answer, TokenCounts]:
+        answer = parse(content)
+        return _read_answer(answer, sampling), _read_counts(answer)
 
     async def generate(self, request: Request) -> list[Completion]:
         """Raises ServerError where the server gives no token ids."""
@@ -97,50 +65,31 @@ class OpenAIEngine(TextEngine):
         }
         if sampling.stop:
             body["include_stop_str_in_output"] = True
-        calls = [self._completion(body, sampling, seed) for seed in _seeds(request.seed, request.n)]
-        return await self._connection.gather_calls(request.id, calls)
-
-    async def cancel(self, request_id: str) -> None:
-        self._connection.cancel(request_id)
-
-    async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
-        """Nobody asks: only what is trained is scored. Raises ValueError."""
-        raise ValueError(f"policy {policy!r} is not trained: engine openai scores nothing")
+        calls = [
+            self._completion(request, body, seed) for seed in derive_seeds(request.seed, request.n)
+        ]
+        return await self.server.gather_calls(request.id, calls)
 
     async def check(self) -> None:
         """A server without a list of models is taken at its word."""
         try:
             deadline_s = min(CHECK_S, self.options.timeout_s)
-            await self._connection.tell("GET", "/models", deadline_s=deadline_s)
+            await self.server.tell("GET", "/models", deadline_s=deadline_s)
         except ServerError as error:
             if error.status in (401, 402, 403):
                 raise
 
     async def close(self) -> None:
-        await self._connection.close()
+        await self.server.close()
 
-    async def _answer(self, body: dict[str, Any], sampling: Sampling, seed: int) -> Answer:
-        def read(found: Any) -> Answer:
-            answer = _read_answer(found, sampling)
-            answer.usage = self._paid(found)
-            return answer
-
-        try:
-            return await self._connection.ask(
-                "POST", "/chat/completions", body=self._body(body, sampling, seed), read=read
-            )
-        except DeclinedError:  # of the prompt: there is no answer, and nothing to pay
-            return Answer("", "stop", refused=True)
-
-    async def _completion(self, body: dict[str, Any], sampling: Sampling, seed: int) -> Completion:
+    async def _completion(self, request: Request, body: dict[str, Any], seed: int) -> Completion:
         def read(found: Any) -> Completion:
             completion = _read_completion(found)
-            completion.usage = self._paid(found)
+            completion.usage = self.pay(request.policy, _read_counts(found))
             return completion
 
-        completion = await self._connection.ask(
-            "POST", "/completions", body=self._body(body, sampling, seed), read=read
-        )
+        body = self._body(body, request.sampling, seed)
+        completion = await self.server.ask("POST", "/completions", body=body, read=read)
         if not len(completion.tokens):
             raise InfrastructureError(f"the server at {self.options.url} sampled no token")
         return completion
@@ -163,45 +112,14 @@ class OpenAIEngine(TextEngine):
         body |= self.options.extra
         return {name: value for name, value in body.items() if value is not None}
 
-    def _check_budget(self) -> None:
-        if bound := self.account.spent.find_reached(self.account.budget):
-            names = ", ".join(f"policies.{name}" for name in self.policies)
-            raise BudgetSpentError(
-                f"{names}.engine: the budget of {bound} is spent; continue the run with a larger "
-                f"budget_{'usd' if bound.endswith('USD') else 'tokens'}"
-            )
 
-    def _paid(self, found: Any) -> dict[str, float]:
-        """Note what an answer cost. Raises ServerError where a budget counts what nobody says."""
-        counts = Counts(
-            read_count(found, "usage", "prompt_tokens"),
-            read_count(found, "usage", "prompt_tokens_details", "cached_tokens"),
-            read_count(found, "usage", "completion_tokens"),
-        )
-        budget = self.account.budget
-        if not counts.prompt_tokens and (budget.usd or budget.tokens):
-            raise ServerError(
-                f"the server at {self.options.url} does not say how many tokens an answer took, so "
-                "no budget can be kept: remove budget_tokens and budget_usd"
-            )
-        usd = self.account.add(counts)
-        return {
-            "prompt_tokens": counts.prompt_tokens,
-            "cached_tokens": counts.cached_tokens,
-            "completion_tokens": counts.completion_tokens,
-            "usd": usd,
-        }
-
-
-def _seeds(seed: int, number: int) -> list[int]:
-    """Each answer's own: few servers derive several from one."""
-    return [seed] if number == 1 else [derive_seed(seed, index) for index in range(number)]
-
-
-def _shown(message: Message) -> dict[str, str]:
-    """A message for the server; of an agent's own earlier words, what is not thinking."""
-    content = visible(message.content) if message.role == "assistant" else message.content
-    return {"role": message.role, "content": content}
+def _read_counts(found: Any) -> TokenCounts:
+    return TokenCounts(
+        read_count(found, "usage", "prompt_tokens"),
+        read_count(found, "usage", "prompt_tokens_details", "cached_tokens"),
+        read_count(found, "usage", "completion_tokens"),
+        read_count(found, "usage", "completion_tokens_details", "reasoning_tokens"),
+    )
 
 
 def _read_answer(found: Any, sampling: Sampling) -> Answer:

@@ -55,13 +55,7 @@ class SGLangEngine(FileEngine):
         """
         self.can = frozenset({"adapters", "pause"} | ({"sleep"} if options.sleep else set()))
         self.options, self.policies, self.end_ids = options, dict(policies), end_ids
-        self._connection = Connection(
-            options.url,
-            key=key,
-            concurrency=options.concurrency,
-            timeout_s=options.timeout_s,
-            pause_s=options.pause_s,
-        )
+        self._connection = Connection(options, key=key)
         self._bias = {str(number): NEVER for number in padded_ids}
         self._max_length = 0
         self._adapters: dict[str, str] = {}  # by policy, the server's name of what is loaded

@@ -5,26 +5,28 @@ It is a simulated user, a game master, a customer: whatever its system prompt sa
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rolecall.core.errors import InfrastructureError
+from rolecall.core.interfaces.chat_model import ChatModel
+from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.seeding import derive_seed
 from rolecall.core.tags import find_tag, visible
-from rolecall.core.types import Episode, Task
+from rolecall.core.types import Episode, Message, Task
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import gather, list_sources
-from rolecall.environments.llm.chat import FrozenLlm, Said
 from rolecall.environments.text.rows import text_tasks
 from rolecall.environments.tool_use.environment import is_same_answer
 from rolecall.grading.qa import targets
+from rolecall.runtime.call_tree import Lock
 
 SCORE = re.compile(r"<score>\s*(\d+(?:\.\d+)?)\s*</score>")
 SCORE_TRIES = 3  # requests for one score, as answers may be unreadable
+REPLY_TRIES = 3  # requests for one reply, as they may have no word beside a thought
 OPENING = "Begin."
 ORDER = "How well did the agents do?"
 
@@ -42,12 +44,11 @@ class Setting:
 
 
 class LlmEnvironment:
-    """A frozen model behind an OpenAI-compatible address answers what agents say."""
+    """A frozen policy of the config answers what agents say."""
 
     def __init__(
         self,
-        model: str,
-        url: str,
+        policy: ChatModel,
         system: str,
         train: str | list[str],
         test: str | list[str],
@@ -58,15 +59,8 @@ class LlmEnvironment:
         scoring: str | None = None,
         done: str = "[done]",
         opens: bool = False,
-        key_env: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int = 1024,
-        concurrency: int = 16,
-        request_s: float = 60.0,
-        deadline_s: float = 180.0,
     ) -> None:
-        """model: name of the model on that server.
-        url: address of the server, as in http://localhost:8000/v1.
+        """policy: the frozen policy that answers.
         system: who the model is to be.
         train, test: local files or hub data sets; one, or a list of several.
         question: column of what agents are told.
@@ -77,12 +71,6 @@ class LlmEnvironment:
         scoring: with `score: model`, what it is asked at the end.
         done: text with which the model ends the dialogue; empty for none.
         opens: whether the model speaks first.
-        key_env: environment variable of the server's key.
-        temperature: of the model; by default the server's.
-        max_tokens: most tokens of a reply.
-        concurrency: requests under way at once.
-        request_s: most seconds of one request.
-        deadline_s: most seconds of a reply, repeated requests included.
         """
         if score == "equal" and answer is None:
             raise ValueError("score: equal needs the column of the answer")
@@ -92,16 +80,7 @@ class LlmEnvironment:
         self.question, self.answer = question, answer
         judges = score == "model"
         self.setting = Setting(system, secret, done, opens, judges, scoring or ORDER)
-        self.llm = FrozenLlm(
-            model,
-            url,
-            key_env=key_env,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            concurrency=concurrency,
-            request_s=request_s,
-            deadline_s=deadline_s,
-        )
+        self.llm = policy
 
     def tasks(self, split: str) -> Sequence[Task]:
         """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
@@ -120,22 +99,19 @@ class LlmEnvironment:
     def open(self, task: Task, *, seed: int) -> World:
         return LlmWorld(task, self.setting, self.llm, seed=seed)
 
-    async def close(self) -> None:
-        await self.llm.close()
-
 
 class LlmWorld(World):
     """One dialogue with the frozen LLM, which it counts in `llm_replies`."""
 
-    def __init__(self, task: Task, setting: Setting, llm: FrozenLlm, *, seed: int) -> None:
+    def __init__(self, task: Task, setting: Setting, llm: ChatModel, *, seed: int) -> None:
         self.task, self.setting, self.llm, self.seed = task, setting, llm, seed
-        self.speaking = asyncio.Lock()  # agents that speak at once are answered one by one
+        self.speaking = Lock()  # agents that speak at once are answered one by one
         lines = [setting.system, f"What the agents were told:\n{task.prompt}"]
         if setting.secret is not None:
             lines.append(f"What only you know:\n{task.info[setting.secret]}")
         if setting.done:
             lines.append(f"When the dialogue is over, end your message with {setting.done}")
-        self.dialogue: list[Said] = [{"role": "system", "content": "\n\n".join(lines)}]
+        self.dialogue = [Message("system", "\n\n".join(lines))]
 
     async def fork(self) -> LlmWorld:
         fork = LlmWorld(self.task, self.setting, self.llm, seed=self.seed)
@@ -150,7 +126,7 @@ class LlmWorld(World):
         return await self._answer(f"[{agent}]\n{visible(action)}")
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        replies = [message for message in self.dialogue if message["role"] == "assistant"]
+        replies = [message for message in self.dialogue if message.role == "assistant"]
         episode.metrics["count/llm_replies"] = float(len(replies))
         if self.setting.judges:
             return {"team": await self._judged(episode)}
@@ -161,13 +137,35 @@ class LlmWorld(World):
 
     async def _answer(self, said: str) -> Observation:
         async with self.speaking:
-            messages = [*self.dialogue, {"role": "user", "content": said}]
-            reply = await self.llm.reply(messages, seed=derive_seed(self.seed, len(messages)))
-            self.dialogue = [*messages, {"role": "assistant", "content": reply}]
-            key = str(self.dialogue[1:])
+            messages = [*self.dialogue, Message("user", said)]
+            reply = await self._reply(messages, len(messages))
+            self.dialogue = [*messages, Message("assistant", reply)]
+            key = str([(message.role, message.content) for message in self.dialogue[1:]])
         done = bool(self.setting.done) and self.setting.done in reply
         text = reply.replace(self.setting.done, "").strip() if done else reply
         return Observation(text, key=key, done=done)
+
+    async def _reply(self, messages: list[Message], *place: str | int) -> str:
+        """Return what the LLM says, without its thinking. `place` of the reply in the episode.
+
+        Raises InfrastructureError where it says nothing, or not to its end.
+        """
+        for number in range(REPLY_TRIES):
+            seed = derive_seed(self.seed, *place, *([number] if number else []))
+            try:
+                reply = await self.llm.reply(messages, seed=seed)
+            except ContextFullError as error:  # of the LLM, not of an agent
+                raise InfrastructureError(f"{self.llm.model}: {error}") from error
+            if reply.truncated:
+                raise InfrastructureError(
+                    f"{self.llm.model}: the reply exceeds {reply.completion_tokens} tokens; write "
+                    "a larger replies.max_tokens of its policy"
+                )
+            if text := visible(reply.text):
+                return text
+        raise InfrastructureError(
+            f"{self.llm.model}: no word beside its thinking in {REPLY_TRIES} replies"
+        )
 
     async def _judged(self, episode: Episode) -> float:
         """Return the frozen LLM's score of the episode. Raises InfrastructureError if it states
@@ -178,9 +176,9 @@ class LlmWorld(World):
             accepted = " or ".join(targets(self.task.answer))
             parts.append(f"The reference answer, which they never saw:\n{accepted}")
         parts.append(f"{self.setting.scoring}\nEnd with <score>x</score>, x from 0 to 1.")
-        messages = [*self.dialogue, {"role": "user", "content": "\n\n".join(parts)}]
+        messages = [*self.dialogue, Message("user", "\n\n".join(parts))]
         for number in range(SCORE_TRIES):
-            reply = await self.llm.reply(messages, seed=derive_seed(self.seed, "score", number))
+            reply = await self._reply(messages, "score", number)
             score = read_score(reply)
             if score is not None:
                 return score

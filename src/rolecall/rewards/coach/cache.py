@@ -29,7 +29,7 @@ class Cache:
         """Return the kept score; None if there is none that can be read."""
         try:
             held = json.loads(self._path(key).read_text(encoding="utf-8"))
-            usage = Usage(provider=held["usage"]["provider"], model=held["usage"]["model"])
+            usage = Usage(held["usage"]["model"])
             return Score(Verdict(**held["verdict"]), usage, cached=True)
         except FileNotFoundError:
             return None

@@ -7,7 +7,7 @@ later cannot reach its question, whenever that is asked.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from rolecall.core.interfaces.environment import World
@@ -18,6 +18,7 @@ from rolecall.rewards.coach.reading import without_form
 from rolecall.rewards.coach.rendering import Action, cut
 from rolecall.rewards.coach.scorer import Scorer
 from rolecall.rewards.coach.scores import CoachError, CoachStopError
+from rolecall.rewards.coach.sections import View
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.turn_order import turns_known_before
 
@@ -29,10 +30,9 @@ class CoachSettings:
     """Options that say when and with what a coach scores an episode."""
 
     mixing: Mixing
+    view: View = field(default_factory=View)
     when: When = "after_episode"
     show_to: frozenset[str] = frozenset()  # agents that are told scores and reasons
-    shown_chars: int = 4_000  # longest reasons that are shown
-    ground_truth_roles: frozenset[str] = frozenset()
     hindsight: bool = False
     in_evaluation: bool = False
 
@@ -48,16 +48,11 @@ class Following:
     """One episode that a coach follows from its first action on, or sees when it is over."""
 
     def __init__(
-        self,
-        scorer: Scorer,
-        manner: CoachSettings,
-        team: dict[str, str],
-        episode: Episode,
-        world: World,
+        self, scorer: Scorer, settings: CoachSettings, episode: Episode, world: World
     ) -> None:
-        self.scorer, self.manner, self.team = scorer, manner, team
+        self.scorer, self.settings, self.team = scorer, settings, settings.view.team
         self.episode, self.world = episode, world
-        self.asked = manner.in_evaluation or not episode.id.startswith("evaluation:")
+        self.asked = settings.in_evaluation or not episode.id.startswith("evaluation:")
         self._actions: dict[str, Action] = {}  # by the id of the turn
         self._judging: dict[str, asyncio.Task[CoachError | None]] = {}
         self._lost: dict[str, CoachError] = {}  # of turns that had no score before a replay
@@ -73,7 +68,7 @@ class Following:
         action = self._actions[turn.id] = await self._action(turn)
         if before is not None and _is_same(turn, before):
             self._keep(turn, before)
-        if self.manner.when == "after_action" and turn.id not in self._lost:
+        if self.settings.when == "after_action" and turn.id not in self._lost:
             # Who comes later, and who has the last word, is not known yet.
             action.team = self.team or dict.fromkeys(self._spoken(until=turn), "")
             self._judging[turn.id] = outside(self.scorer.settle(action))
@@ -84,16 +79,17 @@ class Following:
         What was judged with the reference answer in view is shown to nobody: it would tell the
         answer. Raises CoachStopError where no action can be scored any more.
         """
-        if agent not in self.manner.show_to or turn.agent in self.manner.ground_truth_roles:
+        if agent not in self.settings.show_to or self.settings.view.shows_truth(turn):
             return ""
         judging = self._judging.get(turn.id)
         if judging is not None:
-            await asyncio.wait([judging])  # which ends it for nobody else, should we be cancelled
+            with self.scorer.waiting():
+                await asyncio.wait([judging])  # which ends it for nobody else if we are cancelled
             if isinstance(error := judging.result(), CoachStopError):
                 raise error
         if turn.coach is None:
             return ""
-        reasons = cut(visible(without_form(turn.coach.reasoning)), self.manner.shown_chars)
+        reasons = cut(visible(without_form(turn.coach.reasoning)), self.settings.view.tool_chars)
         return f"[coach on {turn.agent}]\n{turn.coach.score:g} of 10: {reasons}"
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
@@ -110,9 +106,9 @@ class Following:
             for name, value in episode.metrics.items()
             if not name.startswith(("count/", "coach/", "reward/"))
         }
-        if self.manner.hindsight and not outcome:
+        if self.settings.hindsight and not outcome:
             raise ValueError(f"hindsight needs an outcome, and {episode.id} has no metrics")
-        self.manner.mixing.check(episode, turns)
+        self.settings.mixing.check(episode, turns)
         played = self._spoken()
         for turn in turns:
             if turn.id not in self._actions:
@@ -121,14 +117,14 @@ class Following:
                 action = self._actions[turn.id]
                 action.team = self.team or dict.fromkeys(played, "")
                 action.final = played[-1] if played else ""
-        errors = await outside(self._settle_all(turns, outcome))
+        errors = await self.scorer.apart(self._settle_all(turns, outcome))
         for error in errors:
             if isinstance(error, CoachStopError):
                 raise error
         calls = sum(turn.coach_requests or 0 for turn in turns)
         episode.metrics["count/coach_calls"] = calls
         episode.metrics["count/coach_errors"] = sum(error is not None for error in errors)
-        self.manner.mixing.reward(episode, turns, errors)
+        self.settings.mixing.reward(episode, turns, errors)
         return {}
 
     def close(self) -> None:
@@ -152,13 +148,12 @@ class Following:
         judging = self._judging.get(turn.id)
         action = self._actions[turn.id]
         error = await (self.scorer.settle(action) if judging is None else judging)
-        if error is None and self.manner.hindsight:
+        if error is None and self.settings.hindsight:
             error = await self.scorer.look_back(action, outcome)
         return error
 
     async def _action(self, turn: Turn) -> Action:
-        shown = turn.agent in self.manner.ground_truth_roles
-        truth = await self.world.truth_text() if shown else ""
+        truth = await self.world.truth_text() if self.settings.view.shows_truth(turn) else ""
         return Action(turn, self.episode.task, files=turn.files, truth=truth)
 
     def _spoken(self, *, until: Turn | None = None) -> list[str]:

@@ -1,57 +1,46 @@
-"""Scores one action: from the cache, by the provider or in this process."""
+"""Scores one action: from the cache, or by asking a chat model until its answer can be read."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from weakref import WeakValueDictionary
 
-from rolecall.core.types import Turn
-from rolecall.rewards.coach import providers
-from rolecall.rewards.coach.asking import ask
+from rolecall.core.errors import InfrastructureError, RunEndingError
+from rolecall.core.interfaces.chat_model import ChatModel, Reply
+from rolecall.core.interfaces.engine import ContextFullError
+from rolecall.core.seeding import derive_seed
+from rolecall.core.types import Message
 from rolecall.rewards.coach.cache import Cache, cache_key
 from rolecall.rewards.coach.ledger import Ledger
-from rolecall.rewards.coach.local import LocalCoach
 from rolecall.rewards.coach.reading import read
 from rolecall.rewards.coach.rendering import Action, Prompt, View, render
-from rolecall.rewards.coach.scores import Score, Usage, Verdict
+from rolecall.rewards.coach.scores import (
+    CoachError,
+    CoachStopError,
+    FormatError,
+    Score,
+    Usage,
+    Verdict,
+)
+from rolecall.rewards.coach.sections import Answers
 from rolecall.rewards.coach.wording import REMINDER, TEMPLATE
-from rolecall.runtime.per_loop import PerLoop
-from rolecall.runtime.retrying import Retrying, RetryLimits
 
 
 class Judge:
-    """One provider, asked about one action at a time; `limits` bound the requests for a score."""
+    """A chat model that is asked about one action at a time."""
 
     def __init__(
-        self,
-        access: providers.Access,
-        ledger: Ledger,
-        *,
-        view: View,
-        structured: bool,
-        check_request: bool,
-        ground_truth_roles: frozenset[str],
-        limits: RetryLimits,
-        format_retries: int,
-        cache: Cache | None,
+        self, model: ChatModel, ledger: Ledger, *, view: View, answers: Answers, cache: Cache | None
     ) -> None:
-        self.access, self.ledger, self.view = access, ledger, view
-        self.structured, self.check_request = structured, check_request
-        self.ground_truth_roles = ground_truth_roles
-        self.format_retries, self.cache = format_retries, cache
-        self.local = LocalCoach()
+        self.model, self.ledger, self.view = model, ledger, view
+        self.answers, self.cache = answers, cache
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._retrying = Retrying(limits)
-        self._providers = PerLoop(lambda: providers.connect(access))
 
     async def __call__(self, action: Action, usage: Usage) -> Score:
         """Raises CoachError; `usage` then holds what was spent all the same."""
-        if self.access.provider == "local":
-            return Score(await self.local.judge(action.turn), usage)
         if self.cache is None:
             return (await self._ask(action, usage))[0]
         key = self._key(action)
@@ -64,50 +53,56 @@ class Judge:
             return held
 
     async def _ask(self, action: Action, usage: Usage) -> tuple[Score, str]:
-        """-> (the score, the answer as it came)."""
-        agent, step = action.turn.agent, action.turn.episode.partition(":")[0]
+        """-> (the score, the answer as it came).
 
-        began: list[float] = []  # of each request; one waits for its turn before the first
-
-        def before() -> None:
-            began.append(time.monotonic())
-            self.ledger.check(step)
+        An answer that cannot be read is asked for again, with a new code. Raises CoachStopError
+        where no request can succeed, CoachError where this one did not.
+        """
+        began, problem = time.monotonic(), ""
+        for number in range(self.answers.retries + 1):
+            self.ledger.check()
             usage.tries += 1
-            self.ledger.agents[agent].requests += 1
+            self.ledger.agents[action.turn.agent].requests += 1
+            nonce = secrets.token_hex(8)
+            reply = await self._reply(action, nonce, number)
+            self.ledger.add(reply, usage, agent=action.turn.agent)
+            try:
+                verdict = self._read(reply, action, nonce)
+            except FormatError as error:
+                problem = str(error)
+                continue
+            usage.latency_s = time.monotonic() - began
+            return Score(verdict, usage), reply.text
+        raise CoachError(f"no readable score in {usage.tries} answers; last: {problem}")
 
-        verdict, raw = await ask(
-            self._providers.get(),
-            self._retrying,
-            format_retries=self.format_retries,
-            compose=lambda again: self._compose(action, again=again),
-            before=before,
-            after=lambda reply: self.ledger.add(reply, usage, agent=agent, step=step),
-        )
-        usage.latency_s = time.monotonic() - began[0]
-        return Score(verdict, usage), raw
-
-    def _compose(self, action: Action, *, again: bool) -> tuple[Prompt, Callable[[str], Verdict]]:
-        nonce = secrets.token_hex(8)
+    async def _reply(self, action: Action, nonce: str, number: int) -> Reply:
         prompt = self._render(action, nonce=nonce)
-        if again:
-            prompt.user += f"\n\n{REMINDER}"
-        truth = self._shows_truth(action.turn)
-        expected = nonce if self.check_request else None
-        return prompt, lambda text: read(text, expected, ground_truth=truth)
+        user = f"{prompt.user}\n\n{REMINDER}" if number else prompt.user
+        try:
+            return await self.model.reply(
+                [Message("system", prompt.system), Message("user", user)],
+                seed=derive_seed(action.turn.id, number),
+                schema=prompt.schema,
+            )
+        except RunEndingError as error:
+            raise CoachStopError(str(error)) from None
+        except (InfrastructureError, ContextFullError) as error:
+            raise CoachError(f"no score: {error}") from None
+
+    def _read(self, reply: Reply, action: Action, nonce: str) -> Verdict:
+        if reply.truncated:  # "PROCESS_SCORE: 1" may be the start of 10
+            raise FormatError("the length limit ended it")
+        expected = nonce if self.answers.check_request else None
+        return read(reply.text, expected, ground_truth=self.view.shows_truth(action.turn))
 
     def _render(self, action: Action, *, nonce: str) -> Prompt:
         return render(
             action,
             nonce=nonce,
             view=self.view,
-            ground_truth=self._shows_truth(action.turn),
-            structured=self.structured,
+            ground_truth=self.view.shows_truth(action.turn),
+            structured=self.answers.structured,
         )
 
-    def _shows_truth(self, turn: Turn) -> bool:
-        return turn.agent in self.ground_truth_roles
-
     def _key(self, action: Action) -> str:
-        access, prompt = self.access, self._render(action, nonce="")
-        sampling = [access.temperature, access.max_tokens]
-        return cache_key(TEMPLATE, access.provider, access.model, sampling, asdict(prompt))
+        return cache_key(TEMPLATE, self.model.identity, asdict(self._render(action, nonce="")))

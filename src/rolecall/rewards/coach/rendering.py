@@ -12,6 +12,7 @@ from typing import Any
 
 from rolecall.core.tags import thinking
 from rolecall.core.types import Task, Turn
+from rolecall.rewards.coach.sections import View
 from rolecall.rewards.coach.wording import HINDSIGHT, JSON_FORM, MEASURED, RULES, TEXT_FORM, TRUTH
 
 Files = Mapping[str, int | bytes | str]  # name -> its size in bytes, or what it holds
@@ -28,20 +29,6 @@ class Action:
     files: Files = field(default_factory=dict)  # that the world held when it was taken
     truth: str = ""  # what the work is worth, as the world says; "": the task's answer is shown
     outcome: dict[str, float] = field(default_factory=dict)  # of a finished episode: hindsight
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Limits on how much of an action a coach is shown."""
-
-    transcript_chars: int = 24_000
-    """Longest transcript; of a longer one the middle is left out."""
-    tool_chars: int = 4_000
-    """Longest output of a tool; of a longer one the middle is left out."""
-
-    def __post_init__(self) -> None:
-        if min(self.transcript_chars, self.tool_chars) < 2:
-            raise ValueError(f"a coach must be shown at least 2 characters of a part, got {self}")
 
 
 @dataclass(slots=True)
@@ -129,7 +116,7 @@ def _truth(action: Action) -> str:
     if action.task.answer is None:
         raise ValueError(
             f"task {action.task.id} has no answer that a coach could be shown: take its agents out "
-            "of ground_truth_roles, or give the world a `truth_text`"
+            "of view.ground_truth_roles, or give the world a `truth_text`"
         )
     return str(action.task.answer)
 

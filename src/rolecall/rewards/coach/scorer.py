@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from typing import Any, TypeVar
 
 from rolecall.core.types import CoachNote
-from rolecall.rewards.coach.judge import Judge
+from rolecall.rewards.coach.ledger import Ledger
 from rolecall.rewards.coach.rendering import Action
 from rolecall.rewards.coach.scores import CoachError, Score, Usage
+from rolecall.runtime import call_tree
+
+Result = TypeVar("Result")
+
+
+Judging = Callable[[Action, Usage], Awaitable[Score]]  # raises CoachError
 
 
 class Scorer:
     """Asks a judge and keeps its ledger."""
 
-    def __init__(self, judge: Judge) -> None:
-        self.judge, self.access, self.ledger = judge, judge.access, judge.ledger
+    def __init__(
+        self, judge: Judging, ledger: Ledger, *, model: str = "", is_local: bool = False
+    ) -> None:
+        """`is_local`: the judge waits for an engine of this run."""
+        self.judge, self.ledger, self.model, self.is_local = judge, ledger, model, is_local
+
+    async def apart(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return what work outside of the episode comes to; what it asks takes no path of calls."""
+        with self.waiting():
+            return await call_tree.outside(work)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Let an engine of this run step while such work is awaited, if that is what it needs."""
+        return call_tree.waiting() if self.is_local else nullcontext()
 
     async def settle(self, action: Action) -> CoachError | None:
         """See to it that the action's turn has a score. Returns why it has none."""
@@ -56,4 +77,4 @@ class Scorer:
 
     def usage(self) -> Usage:
         """Return a usage that counts nothing yet."""
-        return Usage(self.access.provider, self.access.model)
+        return Usage(self.model)

@@ -15,14 +15,6 @@ class CoachStopError(CoachError, RunEndingError):
     """No later call can succeed either, so none is made."""
 
 
-class CoachConfigError(CoachStopError):
-    """The provider refused the request itself: a wrong key, model or address."""
-
-
-class BudgetError(CoachStopError):
-    """The money or the tokens that were granted are spent."""
-
-
 class FormatError(ValueError):
     """An answer from which no score can be read."""
 
@@ -40,15 +32,14 @@ class Verdict:
 class Usage:
     """The cost of a score: all requests for it, failed ones included."""
 
-    provider: str
     model: str
     prompt_tokens: int = 0  # cached ones included
     cached_tokens: int = 0
     completion_tokens: int = 0  # reasoning included
     reasoning_tokens: int = 0
     cost_usd: float = 0.0
-    latency_s: float = 0.0  # from the first request on, pauses included
-    tries: int = 0  # requests sent; 0: answered by the cache or by this process
+    latency_s: float = 0.0  # of all requests, waiting for a turn and pauses included
+    tries: int = 0  # questions sent; 0: answered by the cache or by this process
 
     @property
     def tokens(self) -> int:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rolecall.core.types import Turn
-from rolecall.rewards.coach.local import LocalCoach
+from rolecall.rewards.coach.checked_steps import StepChecker
 from rolecall.rewards.coach.scores import CoachError
 from tests.sandbox.places import working_sandbox
 
@@ -16,7 +16,7 @@ def judged(text: str, *, calls=None, sandbox=None):
     turn = Turn("0:t:0/0", "t", "0:t:0", "solver", "p", (0,), text=text)
     if calls is not None:
         turn.calls = calls
-    return asyncio.run(LocalCoach(sandbox).judge(turn))
+    return asyncio.run(StepChecker(sandbox).judge(turn))
 
 
 def fenced(code: str) -> str:
