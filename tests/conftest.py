@@ -85,20 +85,26 @@ def shared() -> Path:
     return SHARED
 
 
-# Files of half a minute and more, the longest first.
+# The longest files, the longest first.
 LONGEST = (
     "recipes/test_learning",
     "lab/proofs/test_proofs",
-    "learners/test_ranks",
     "training/test_gpu_path",
-    "training/test_equal_runs",
+    "gpu/test_make_gpu",
+    "learners/test_ranks",
     "algorithms/test_every_algorithm",
+    "docs/test_readme",
+    "models/cpu/test_warming",
+    "training/test_equal_runs",
     "recipes/test_recipes",
-    "lab/reproduce/test_command",
     "lab/reproduce/test_published",
-    "rewards/test_equivalence",
+    "runs/test_command_kills",
     "runs/test_stages",
     "cli/test_cli",
+    "memory/test_estimate",
+    "rewards/test_equivalence",
+    "real/test_turns",
+    "real/test_tools",
 )
 
 

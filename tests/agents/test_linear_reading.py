@@ -29,6 +29,7 @@ from rolecall.rewards import mrlm, mrlm_debate
 from rolecall.rewards.coach import arithmetic, reading
 from rolecall.tools.calls import Call, answers, read_calls
 from rolecall.workflows.planner_workers import parse_subtasks, readable
+from tests.support.evidence import leave_to_evidence
 
 pytestmark = pytest.mark.slow
 
@@ -102,28 +103,28 @@ REPEATED = [
 ENDS = ("", "x", "\\", "</function></tool_call>")
 
 
+@pytest.mark.parametrize("end", leave_to_evidence(ENDS, keep=["x"]))
 @pytest.mark.parametrize("name", READERS)
-def test_the_work_of_reading_grows_with_the_length(name):
+def test_the_work_of_reading_grows_with_the_length(name, end):
     read = READERS[name]
     for start, part in REPEATED:
-        for end in ENDS:
 
-            def text(length: int, start: str = start, part: str = part, end: str = end) -> str:
-                return start + part * (length // len(part)) + end
+        def text(length: int, start: str = start, part: str = part) -> str:
+            return start + part * (length // len(part)) + end
 
-            length = MOST_CHARACTERS // 8
-            while (took := _seconds(read, text(length))) < MEASURABLE_S:
-                if length >= MOST_CHARACTERS:
-                    break
-                length *= 2
-            if took < MEASURABLE_S:
-                continue  # of so long a text: it is quick enough, and too quick to compare
-            for _ in range(TRIES):
-                longer = _seconds(read, text(GROWTH * length))
-                if longer < MOST_COST * took:
-                    break
-                took = max(took, _seconds(read, text(length)))
-            assert longer < MOST_COST * took, f"{start!r} and {part!r} repeated, then {end!r}"
+        length = MOST_CHARACTERS // 8
+        while (took := _seconds(read, text(length))) < MEASURABLE_S:
+            if length >= MOST_CHARACTERS:
+                break
+            length *= 2
+        if took < MEASURABLE_S:
+            continue  # of so long a text: it is quick enough, and too quick to compare
+        for _ in range(TRIES):
+            longer = _seconds(read, text(GROWTH * length))
+            if longer < MOST_COST * took:
+                break
+            took = max(took, _seconds(read, text(length)))
+        assert longer < MOST_COST * took, f"{start!r} and {part!r} repeated, then {end!r}"
 
 
 def _seconds(read: Callable[[str], object], text: str) -> float:

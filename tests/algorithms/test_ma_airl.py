@@ -167,6 +167,7 @@ def imitating(folder, tmp_path) -> dict:
     return config | {"evaluation": {"tasks": 0}}
 
 
+@pytest.mark.evidence
 def test_a_policy_comes_to_say_what_the_expert_says(model_folder, tmp_path):
     """Nobody pays for small letters; only rows of a file show them."""
     config = imitating(model_folder, tmp_path)

@@ -181,11 +181,14 @@ def losses(run, name):
     return [record[name] for record in RunFolder(run).read_metrics() if record["kind"] == "step"]
 
 
+EVIDENCE = pytest.mark.evidence
+
+
 @pytest.mark.parametrize(
     ("named", "critics", "saved"),
     [
-        ({"name": "rloo", "count": "turn"}, {}, set()),
-        ({"name": "ppo", "epochs": 1}, {"agent": {}}, set()),
+        pytest.param({"name": "rloo", "count": "turn"}, {}, set(), marks=EVIDENCE),
+        pytest.param({"name": "ppo", "epochs": 1}, {"agent": {}}, set(), marks=EVIDENCE),
         ({"name": "mappo", "epochs": 1}, {"team": {}}, {"critic.team.first"}),
     ],
 )

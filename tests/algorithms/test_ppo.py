@@ -173,6 +173,7 @@ def test_the_defaults_are_those_of_the_specification():
     assert (ppo.whiten, ppo.critic, ppo.min_group, ppo.needs_prox) == (True, "agent", 1, True)
 
 
+@pytest.mark.evidence
 def test_two_independent_bandits_are_solved():
     """2.9: P(best) >= .99 after 200 steps of 128 samples at lr .5."""
     draw, size = np.random.default_rng(0), 128

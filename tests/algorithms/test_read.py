@@ -49,6 +49,7 @@ def whole_game() -> list[Episode]:
     return [game(n, *a, reward=PAYOFF[a[0]][a[1]]) for n, a in enumerate(played)]
 
 
+@pytest.mark.evidence
 def test_the_critic_learns_what_each_speaker_adds_to_the_matrix_game(model_folder):
     """V .75; A_1(1) .35, A_2(1 | 1) -2.1; A_1(0) -.15, A_2(1 | 0) 1.4."""
     critic, episodes = critic_of(model_folder), whole_game()

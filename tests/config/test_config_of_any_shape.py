@@ -61,15 +61,31 @@ def attempted(path: Path, overrides: list[str], *, shown: str, plan: bool = Fals
         pytest.fail(f"{shown}: {type(error).__name__}: {error}")
 
 
+def test_each_key_with_one_of_the_shapes_is_read_or_refused(model_folder, tmp_path):
+    """The shapes in turn, so that each stands at many keys."""
+    config = full(model_folder, tmp_path)
+    for number, shape in enumerate(SHAPES):
+        check_shape(shape, config, shaped(config, shape)[number :: len(SHAPES)], tmp_path)
+
+
+@pytest.mark.evidence
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)
 def test_any_shape_at_any_key_is_read_or_refused(shape, model_folder, tmp_path):
     config = full(model_folder, tmp_path)
-    base = write(tmp_path / "base.yaml", config)
+    check_shape(shape, config, shaped(config, shape), tmp_path)
+
+
+def shaped(config: dict, shape: Any) -> list[tuple]:
+    """Return the places where a shape is tried: few shapes stand in the innermost."""
     top = [place for place in places(config) if len(place) <= 3]
     assert len(top) > 100
-    for place in top:
-        if len(place) == 3 and shape not in (5, []):
-            continue
+    return [place for place in top if len(place) < 3 or shape in (5, [])]
+
+
+def check_shape(shape: Any, config: dict, chosen: list[tuple], tmp_path: Path) -> None:
+    """Read the config with this value at each of the places: in a file, below one, overridden."""
+    base = write(tmp_path / "base.yaml", config)
+    for place in chosen:
         shown = f"{'.'.join(map(str, place))}: {shape!r}"
         attempted(write(tmp_path / "a.yaml", put(config, place, shape)), [], shown=shown, plan=True)
         if len(place) <= 2:  # a file that extends another one, and a command line

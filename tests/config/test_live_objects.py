@@ -50,6 +50,7 @@ def test_what_no_file_has_is_refused_with_a_way_out():
             name_objects({"rewards": {wrong: 1.0}})
 
 
+@pytest.mark.evidence
 def test_a_program_names_its_own_functions_and_is_not_run_twice(model_folder, tmp_path):
     file = tmp_path / "program.py"
     config = relay_config(model_folder, trainer={"steps": 1}, evaluation={"tasks": 0})

@@ -18,6 +18,7 @@ from rolecall.critics.replay import ReplayCritic
 from rolecall.setup.plan import validate
 from rolecall_lab.proofs.value_games import TWO_STEP
 from tests.algorithms.test_every_algorithm import case, train
+from tests.support.evidence import leave_to_evidence
 from tests.toy import episode, language_model, turn, write
 
 LEFT, RIGHT = "left", "right"
@@ -64,7 +65,7 @@ def uniform_games() -> list[Episode]:
     return [game(number, *actions) for number, actions in enumerate(every)]
 
 
-@pytest.mark.parametrize("mixer", ["vdn", "qmix"])
+@pytest.mark.parametrize("mixer", leave_to_evidence(["vdn", "qmix"], keep=["qmix"]))
 def test_episodes_of_two_stages_with_equal_ids_are_told_apart(model_folder, mixer):
     """One agent, one turn: 10 earns 0 in the first stage, 11 earns 1 in the second."""
 
@@ -98,6 +99,7 @@ def played_by(critic: ReplayCritic, rule: VdnValue) -> float:
     return float(TWO_STEP.payoff[1 + first][second])
 
 
+@pytest.mark.evidence
 def test_the_two_step_game_on_utterances(model_folder):
     """1803.11485, every joint action alike often: the monotone mix finds the 8 that a sum cannot.
 

@@ -61,7 +61,7 @@ def test_real_rows_become_what_the_environment_reads(shared, tmp_path, capsys):
         ("aime25", "aime_2025.json", 30),
         ("amc", "amc_34.json", 34),
         ("dapo-math", "drmas_math_300.parquet", 300),
-        ("humaneval", "HumanEval.jsonl.gz", 164),
+        pytest.param("humaneval", "HumanEval.jsonl.gz", 164, marks=pytest.mark.evidence),
         ("wiki-18", "search_r1_corpus.jsonl", 10),
         ("dsbench", "dsbench_modeling_eval.json", 8),
     ],

@@ -15,13 +15,24 @@ from tests.toy import command
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.evidence
 def test_the_page_trains_any_family_with_full_weights_and_an_adapter(
     any_model_folder, shared, tmp_path, monkeypatch
 ):
+    _train_the_page(any_model_folder, shared, tmp_path, monkeypatch)
+
+
+def test_the_page_trains_with_full_weights_and_an_adapter(
+    model_folder, shared, tmp_path, monkeypatch
+):
+    _train_the_page(model_folder, shared, tmp_path, monkeypatch)
+
+
+def _train_the_page(base, shared, tmp_path, monkeypatch):
     page, _ = blocks("yaml")
     monkeypatch.chdir(tmp_path)
     for name in ("Qwen3-0.6B", "Qwen3-4B"):
-        shutil.copytree(any_model_folder, tmp_path / "Qwen" / name)  # found before any hub
+        shutil.copytree(base, tmp_path / "Qwen" / name)  # found before any hub
     config = yaml.safe_load(page)
     # Random weights solve nothing, so they also earn something that they can.
     config["rewards"][f"{(Path(__file__).parents[1] / 'toy.py')}:wordy"] = 1.0

@@ -323,6 +323,7 @@ def test_a_run_trains_what_the_server_samples_and_resumes(model_folder, tmp_path
     assert display.last["agent/left/mismatch_mean"] < 1e-4
 
 
+@pytest.mark.evidence
 def test_two_adapters_train_on_one_server(model_folder, tmp_path):
     adapters = {"adapter": {"rank": 2}, "optimizer": {"lr": 0.05}}
     with standing_in(model_folder) as (_, server):

@@ -18,6 +18,7 @@ from rolecall.environments.code.rows import code_tasks
 from rolecall.sandbox.base import Limits
 from rolecall.storage.episode_io import from_json, to_json
 from tests.sandbox.places import working_sandbox
+from tests.support.evidence import leave_to_evidence
 
 pytestmark = pytest.mark.slow
 
@@ -60,13 +61,16 @@ def step(world, *actions):
 # --- generated problems ---
 
 
-def test_references_of_generated_problems_score_1_and_wrong_programs_0(sandbox):
-    tasks = GeneratedCode("train", level=3, kinds=KINDS)[:12]
+@pytest.mark.parametrize("number", leave_to_evidence([4, 12], keep=[4]))
+def test_references_of_generated_problems_score_1_and_wrong_programs_0(sandbox, number):
+    tasks = GeneratedCode("train", level=3, kinds=KINDS)[:number]
     assert {task.info["source"] for task in tasks} == {*KINDS}
-    assert scores(sandbox, tasks, [fence(task.info["reference"]) for task in tasks]) == [1.0] * 12
+    assert (
+        scores(sandbox, tasks, [fence(task.info["reference"]) for task in tasks]) == [1.0] * number
+    )
     for wrong in (0, 1):
         answers = [fence(task.info["wrong"][wrong]) for task in tasks]
-        assert scores(sandbox, tasks, answers) == [0.0] * 12
+        assert scores(sandbox, tasks, answers) == [0.0] * number
 
 
 def test_generated_problems_are_the_same_again_and_no_text_is_in_both_splits():

@@ -43,6 +43,7 @@ from rolecall.storage import checkpoint
 from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.conftest import make_model
 from tests.learners.test_packing import turns_of
+from tests.support.evidence import leave_to_evidence
 from tests.toy import (
     CPU,
     LIKE_GRPO,
@@ -168,7 +169,8 @@ class Beside:
         self.inner.load(folder)
 
 
-@pytest.mark.parametrize("name", NAMES)
+# Adapters; heads and a reference; a loss of pairs.
+@pytest.mark.parametrize("name", leave_to_evidence(NAMES, keep=["adapters", "maporl", "dpo"]))
 def test_two_ranks_equal_one_for_every_kind_of_update(name, ranks, model_folder, tmp_path):
     """A step of a whole run: annotations, norms, metrics and the weights that come of it."""
     steps = 2 if name in ("vdn", "qmix") else 1  # their critics know nothing at first
@@ -252,7 +254,7 @@ def test_ranks_may_have_different_numbers_of_batches_or_none(
 
 
 @pytest.mark.parametrize("head", [None, Optimizer(lr=1e-2)])
-@pytest.mark.parametrize("rows", [2**18, 1])
+@pytest.mark.parametrize("rows", leave_to_evidence([2**18, 1], keep=[1]))
 def test_ranks_that_share_a_row_equal_one_process(head, rows, ranks, model_folder, tmp_path):
     """Prefix trees, whose tokens lie on both ranks, and a row that only one of them predicts in."""
     turns = turns_of(10, agents=("solver", "verifier"))
@@ -305,7 +307,7 @@ def tied_folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [2**18, 1])
+@pytest.mark.parametrize("rows", leave_to_evidence([2**18, 1], keep=[1]))
 def test_a_tied_head_and_one_in_chunks_equal_one_process(
     kind, rows, ranks, tied_folder, tmp_path, monkeypatch
 ):
@@ -579,6 +581,7 @@ class Killing(DrMas):
         return super().loss(batch, outputs)
 
 
+@pytest.mark.evidence  # this and the next two start ranks anew, which takes ten seconds
 def test_a_rank_that_is_killed_ends_all_and_is_named_with_its_signal(ranks, model_folder):
     group = ranks(2)
     learner, batches = ranked(group, spec_of(model_folder, "replicated")), batches_of([60, 50])
@@ -588,6 +591,7 @@ def test_a_rank_that_is_killed_ends_all_and_is_named_with_its_signal(ranks, mode
     assert not any(map(is_running, pids))
 
 
+@pytest.mark.evidence
 def test_a_rank_that_is_lost_while_a_checkpoint_is_loaded_does_not_blame_the_checkpoint(
     ranks, model_folder, tmp_path
 ):
@@ -599,6 +603,7 @@ def test_a_rank_that_is_lost_while_a_checkpoint_is_loaded_does_not_blame_the_che
         checkpoint.load(folder, {"p": learner})
 
 
+@pytest.mark.evidence
 def test_a_checkpoint_that_a_rank_cannot_read_is_blamed(ranks, model_folder, tmp_path):
     learner = ranked(ranks(1), spec_of(model_folder, "fsdp"))
     folder = checkpoint.save(tmp_path, 1, {"p": learner}, states=[], keep=1)

@@ -34,7 +34,8 @@ from rolecall.setup.plan import validate
 from tests import toy
 from tests.cli.test_cli import command
 from tests.families import CASES, make
-from tests.recipes.test_recipes import REAL, VARIANTS
+from tests.recipes.test_recipes import KINDS, REAL, VARIANTS
+from tests.support.evidence import leave_to_evidence
 from tests.toy import algorithm_cases, changed, relay_config, solo_config, write
 
 pytestmark = pytest.mark.slow
@@ -124,7 +125,9 @@ def held(run: profile) -> int:
     return most
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name", leave_to_evidence(SHAPES, keep=["an adapter in bfloat16", "a reference"])
+)
 def test_an_update_holds_what_is_predicted(name, bases, tmp_path):
     """Loading, two micro-batches and an optimizer step: within a tenth."""
     shape, learner, policy = SHAPES[name]
@@ -218,6 +221,7 @@ def test_one_pass_holds_its_states_queries_keys_values_and_gates():
     assert working_memory.held_by_pass(size, tokens=10, rows=3, is_whole=True) == 4 * numbers
 
 
+@pytest.mark.evidence
 def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp_path):
     """Pages of the process, not bytes of tensors: holes that the allocator leaves count in them.
 
@@ -267,7 +271,10 @@ def conversations() -> list[Episode]:
     return found
 
 
-@pytest.mark.parametrize("name", CRITICS)
+@pytest.mark.parametrize(
+    "name",
+    leave_to_evidence(CRITICS, keep=["a value head", "a critic that reads in bfloat16"]),
+)
 def test_a_critic_holds_what_is_predicted(name, bases, tmp_path):
     """Beside a policy whose adapter is small: it values two conversations and learns twice."""
     algorithm, kind, learner, phase = CRITICS[name]
@@ -322,7 +329,7 @@ def learn(learner) -> None:
         assert not update.skipped
 
 
-@pytest.mark.parametrize("name", [*REAL, *VARIANTS])
+@pytest.mark.parametrize("name", leave_to_evidence([*REAL, *VARIANTS], keep=KINDS))
 def test_a_recipe_fits_the_hardware_that_it_names(name):
     """On as many devices as it names, each the smallest of the usual sizes."""
     text = find(name).read_text()
@@ -409,6 +416,7 @@ def test_the_command_says_whether_it_fits_and_what_would(capsys):
     assert small["fits"] is True
 
 
+@pytest.mark.evidence
 def test_each_remedy_of_a_plan_is_an_override_that_comes_to_what_is_told(capsys):
     place = ["--gpus", "1", "--memory", "80", "--json"]
     command("plan", "drmas_math", *place)
@@ -491,12 +499,15 @@ def test_a_run_that_does_not_fit_is_refused_before_weights_are_loaded(
     monkeypatch.setattr(building, "load_models", lambda *_, **__: pytest.fail("were loaded"))
     monkeypatch.setattr(check, "memory_in", lambda device: int(0.8e9))
     config = changed(relay_config(model_folder), {"engine": {"cache_gb": 0.2}})
-    told = r"cpu would hold .* GB \(working_memory, with 0\.7 GB for libraries\) and has 0\.8; "
+    told = r"cpu would hold .* GB \(sampling, with 0\.7 GB for libraries\) and has 0\.8; "
     with pytest.raises(ConfigError, match=told):
         building.build(validate(load(write(tmp_path / "team.yaml", config))))
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c[1] in ODD | UNMEASURED], ids="-".join)
+PLANNED = [case for case in CASES if case[1] in ODD | UNMEASURED]
+
+
+@pytest.mark.parametrize("case", leave_to_evidence(PLANNED, keep=PLANNED[::4]), ids="-".join)
 def test_any_family_has_a_plan(case, tmp_path):
     """Whatever its config calls layers and widths; of a few the activations are unknown."""
     engine = {"name": "vllm", "cache_gb": 0.1, "max_length": 200}

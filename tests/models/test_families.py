@@ -25,11 +25,17 @@ from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, with_adapters
 from rolecall.runtime.call_tree import IdleBarrier
 from tests.families import APART, CASES, FULL, RULED, TOKENIZER, loaded, make
+from tests.support.evidence import leave_to_evidence
 from tests.toy import CPU, turn
 
 pytestmark = pytest.mark.slow
 
 HERE = [case for case in CASES if case[0] != "apart"]
+# The most used, and one of each kind of layer.
+USUAL = {
+    "BioGpt", "Bloom", "FalconH1", "GPT2", "Gemma2", "Gemma3Text", "GptOss", "Lfm2", "Llama",
+    "Mistral", "Mixtral", "Phi3", "Qwen2", "Qwen3", "Qwen3Moe", "Qwen3Next", "Qwen3_5Text",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +44,8 @@ def folder(tmp_path_factory, request):
 
 
 def families(cases):
-    return pytest.mark.parametrize("folder", cases, ids=map("-".join, cases), indirect=True)
+    rows = leave_to_evidence(cases, keep=[case for case in cases if case[1] in USUAL])
+    return pytest.mark.parametrize("folder", rows, ids=map("-".join, cases), indirect=True)
 
 
 def conversation() -> list[Turn]:

@@ -70,6 +70,7 @@ def test_wandb_writes_offline_into_the_run_folder(tmp_path):
     assert len({file.stem for file in files}) == 1, "one run, resumed"
 
 
+@pytest.mark.evidence  # it imports for five seconds
 def test_mlflow_keeps_one_run_in_a_database_of_the_run_folder(tmp_path):
     pytest.importorskip("mlflow", reason="the extra rolecall[mlflow] is not installed")
     from mlflow import MlflowClient

@@ -14,6 +14,8 @@ from tests.cli.test_cli import rolecall
 from tests.monitor.runs_for_tests import episode
 from tests.toy import Letters, LettersWorld, relay_config, solo_config, turn, write
 
+pytestmark = pytest.mark.slow
+
 
 class FlatWorld(LettersWorld):
     async def score(self, episode):

@@ -76,6 +76,10 @@ CASES = [
     Case("yi", "qwen2_5", added=("<|im_start|>", IM_END), end=IM_END),
 ]
 BY_NAME = {case.name: case for case in CASES}
+# One of each kind of tokenizer and template; reading one takes seconds.
+KINDS = {
+    "deepseek_v3-deepseekv3", "gptoss-gptoss", "llama2-phi3", "mistral_nemo", "qwen3-qwen3",
+}  # fmt: skip
 
 
 @cache

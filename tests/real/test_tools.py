@@ -18,8 +18,11 @@ from rolecall.demonstrations.offline_data import demonstrations
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.tools.calls import calls_in
 from rolecall.tools.use import ToolUse
-from tests.real.models import CASES, real_tokenizer
+from tests.real.models import BY_NAME, KINDS, real_tokenizer
+from tests.support.evidence import leave_to_evidence
 from tests.toy import agent
+
+pytestmark = pytest.mark.slow
 
 # Templates that show tools, so that agents can call them in the model's own format.
 NATIVE = [
@@ -37,7 +40,7 @@ TAGGED = [
 QUESTION = Message("user", "Which word?")
 
 
-@pytest.mark.parametrize("name", [case.name for case in CASES])
+@pytest.mark.parametrize("name", leave_to_evidence(BY_NAME, keep=KINDS))
 def test_tools_are_native_where_the_template_shows_them(name):
     problem = tool_form(real_tokenizer(name)).problem
     assert (problem == "") == (name in NATIVE), problem
@@ -50,7 +53,7 @@ def call_row(path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("name", leave_to_evidence(NATIVE, keep=KINDS & {*NATIVE}))
 def test_rows_with_calls_are_refused_where_the_model_writes_other_ones(name, tmp_path):
     tokenizer = real_tokenizer(name)
     policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, lambda _: ""))
@@ -70,7 +73,7 @@ def test_rows_with_calls_are_refused_where_the_model_writes_other_ones(name, tmp
             demonstrations(file, {"a": agents["native"]})
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("name", leave_to_evidence(NATIVE, keep=KINDS & {*NATIVE}))
 def test_results_follow_the_very_turn_that_called(name):
     """Twice in a row, with the turns as the template writes them."""
     tokenizer = real_tokenizer(name)
@@ -91,7 +94,7 @@ def test_results_follow_the_very_turn_that_called(name):
         assert word not in behind.replace(f"result of {word}", "")
 
 
-@pytest.mark.parametrize("name", [case.name for case in CASES])
+@pytest.mark.parametrize("name", leave_to_evidence(BY_NAME, keep=KINDS))
 def test_a_system_text_reaches_every_model(name):
     tokenizer = real_tokenizer(name)
     assert turn_form(tokenizer).has_system_role == (name not in WITHOUT_SYSTEM_ROLE)

@@ -12,14 +12,17 @@ from rolecall.agents.written_turn import write_ids, write_turn
 from rolecall.core.types import Message
 from rolecall.models.tokenizers import PROBES
 from tests.real.fetch import VERSIONS, folder_of
-from tests.real.models import BY_NAME, CASES, real_tokenizer
+from tests.real.models import BY_NAME, CASES, KINDS, real_tokenizer
+from tests.support.evidence import leave_to_evidence
+
+pytestmark = pytest.mark.slow
 
 NAMES = [case.name for case in CASES]
 QUESTION, AGAIN = Message("user", "What is 2 + 3?"), Message("user", "Are you sure?")
 ANSWER = "It is \\boxed{5}."
 
 
-@pytest.mark.parametrize("name", VERSIONS)
+@pytest.mark.parametrize("name", leave_to_evidence(VERSIONS, keep=["llama2", "qwen3"]))
 def test_a_text_has_the_tokens_of_the_tokenizers_file(name):
     folder = folder_of(name)
     if folder is None:
@@ -34,7 +37,7 @@ def test_a_text_has_the_tokens_of_the_tokenizers_file(name):
         assert tokenizer.decode(ids).strip() == text.strip()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", leave_to_evidence(NAMES, keep=KINDS))
 def test_a_turn_ends_as_its_template_ends_it(name):
     tokenizer, expected = real_tokenizer(name), BY_NAME[name].end
     end = turn_form(tokenizer).end
@@ -50,7 +53,7 @@ def two_prompts(tokenizer):
     return first, turn, messages, prompt_ids(tokenizer, messages, options={})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", leave_to_evidence(NAMES, keep=KINDS))
 def test_a_prompt_begins_with_the_prompt_and_the_turn_before_it(name):
     tokenizer = real_tokenizer(name)
     first, turn, messages, second = two_prompts(tokenizer)
@@ -63,7 +66,7 @@ def test_a_prompt_begins_with_the_prompt_and_the_turn_before_it(name):
     assert third[: len(more)].tolist() == more
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", leave_to_evidence(NAMES, keep=KINDS))
 def test_what_stands_behind_a_turn_is_tokenised_as_in_the_whole_text(name):
     """No second end, and no space that SentencePiece puts before a text of its own."""
     tokenizer = real_tokenizer(name)
@@ -75,7 +78,7 @@ def test_what_stands_behind_a_turn_is_tokenised_as_in_the_whole_text(name):
     assert whole[-len(behind) :] == behind
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", leave_to_evidence(NAMES, keep=KINDS))
 @pytest.mark.parametrize("answer", [ANSWER, "<think>\nTwo and three.\n</think>\n\nIt is 5."])
 def test_a_row_is_what_the_template_writes_behind_its_prompt(name, answer):
     tokenizer = real_tokenizer(name)

@@ -22,6 +22,7 @@ from tests.hub import COMMIT, make_home, yours
 from tests.retrieval import foreign
 from tests.rewards.coach import server as coaches
 from tests.sandbox.places import working_sandbox
+from tests.support.evidence import leave_to_evidence
 from tests.toy import command
 
 pytestmark = pytest.mark.slow
@@ -40,6 +41,8 @@ ALGORITHMS = [
 ]  # fmt: skip
 # Of real recipes, for other hardware.
 VARIANTS = ["drmas_math_24gb", "drmas_math_80gb", "drmas_math_8x80gb"]
+# A coach with a sandbox, a search, a judge, several environments, and a plain one.
+KINDS = ["mathchat_coach", "drmas_search", "debate_judge", "agentrl_mixed", "drmas_math"]
 SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester", "torl_math"}
 
 
@@ -135,7 +138,7 @@ def moved(saved: Path, base: str, hub: Path) -> bool:
     return any(not torch.equal(found[key].float(), before[key].float()) for key in found)
 
 
-@pytest.mark.parametrize("name", [*REAL, *VARIANTS])
+@pytest.mark.parametrize("name", leave_to_evidence([*REAL, *VARIANTS], keep=KINDS))
 def test_a_recipe_for_real_models_trains_tiny_ones_of_their_names(name, at_home):
     """One step of the whole command: data, turns, scores, an update of all that is trained."""
     if name in SANDBOX:
@@ -170,9 +173,10 @@ def test_every_real_recipe_has_a_twin():
 
 
 # Those that differ from `math` in more than the algorithm, which is tried in test_every_algorithm.
-@pytest.mark.parametrize(
-    "name", ["math_at_grpo", "math_dpo", "math_sft_rl", "math_leader", "math_counterfactual"]
-)
+SMALL = ["math_at_grpo", "math_dpo", "math_sft_rl", "math_leader", "math_counterfactual"]
+
+
+@pytest.mark.parametrize("name", leave_to_evidence(SMALL, keep=["math_dpo"]))
 def test_the_small_twin_of_an_algorithm_takes_two_steps(name, tmp_path):
     less = ("trainer.steps=2", "rollout.groups=3", "rollout.group_size=4", "evaluation.tasks=0")
     assert command("train", name, *less, "--output", tmp_path / "run") == 0

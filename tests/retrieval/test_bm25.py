@@ -83,6 +83,7 @@ def test_an_index_in_a_folder_answers_like_one_in_memory(tmp_path):
     assert isinstance(again.index.scores["data"], np.memmap)
 
 
+@pytest.mark.evidence  # it compiles for five seconds
 def test_compiled_search_finds_the_same(tmp_path, monkeypatch):
     open_index(tmp_path / "index", corpus(tmp_path))
     monkeypatch.setattr(bm25, "COMPILED_FROM", 3)

@@ -91,6 +91,7 @@ def test_each_step_is_played_against_the_weights_that_it_drew(model_folder, tmp_
     assert run.opponent_pools["b"].pool[-1][0] == 6
 
 
+@pytest.mark.evidence  # starting ranks takes seconds
 def test_weights_that_ranks_train_are_kept_and_played(model_folder, tmp_path):
     """They are kept of what is published to the engine of this process."""
     case = algorithm_cases(model_folder)["earlier opponents"]

@@ -30,6 +30,7 @@ def kinds(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.evidence
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_that_is_killed_comes_to_what_it_would_have_come_to(name, kinds, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FILE.parents[1] / "src")]))

@@ -20,6 +20,8 @@ from rolecall.training.crossplay import TEAM, Scores, choose_agent, make_teams, 
 from tests.conftest import make_model
 from tests.toy import algorithm_cases, command, relay_config, solo_config, write
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).resolve()
 ASKED = ["evaluation.tasks=6", "evaluation.samples=2", "evaluation.k=1"]
 

@@ -11,6 +11,8 @@ import pytest
 from rolecall.training import trainer
 from tests.toy import command, solo_config, write
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def finished(model_folder, tmp_path_factory) -> Path:

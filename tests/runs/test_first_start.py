@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.evidence import leave_to_evidence
 from tests.toy import command, solo_config, write
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = """
@@ -56,6 +59,7 @@ def killed_start(count: int, *arguments: object, cwd: Path) -> bool:
     return done.returncode != 0
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("count", range(1, 5))
 def test_a_start_that_is_killed_at_any_point_is_started_again(count, config, tmp_path):
     file = write(tmp_path / "c.yaml", config)
@@ -65,7 +69,7 @@ def test_a_start_that_is_killed_at_any_point_is_started_again(count, config, tmp
     assert (tmp_path / "run" / "summary.json").exists()
 
 
-@pytest.mark.parametrize("left", [(), ("config.yaml.tmp",)])
+@pytest.mark.parametrize("left", leave_to_evidence([(), ("config.yaml.tmp",)], keep=[()]))
 def test_an_unnamed_run_takes_the_folder_that_a_killed_start_has_left(
     left, config, tmp_path, monkeypatch
 ):
@@ -85,6 +89,7 @@ def test_an_unnamed_run_takes_the_folder_that_a_killed_start_has_left(
     assert (folder / "summary.json").exists()
 
 
+@pytest.mark.evidence
 def test_a_staged_run_goes_on_after_a_kill_at_any_of_its_first_points(config, tmp_path):
     stages = [{"name": "one"}, {"name": "two"}]
     file = write(tmp_path / "c.yaml", config | {"stages": stages})

@@ -16,6 +16,8 @@ from rolecall.runtime.spending import Account, Budget, Prices
 from rolecall.storage.run_folder import Journal
 from tests.toy import command, solo_config, write
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 ATTEMPTS = 12  # 3 groups of 4
 
@@ -40,7 +42,11 @@ def killed(config: Path, output: Path, *options: str, count: int) -> None:
     assert done.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(("deterministic", "again"), [("false", ATTEMPTS - 6), ("true", ATTEMPTS)])
+@pytest.mark.evidence
+@pytest.mark.parametrize(
+    ("deterministic", "again"),
+    [("false", ATTEMPTS - 6), ("true", ATTEMPTS)],
+)
 def test_a_collect_that_was_killed_goes_on_and_comes_to_the_same(
     config, tmp_path, monkeypatch, deterministic, again
 ):
@@ -65,6 +71,7 @@ def test_a_collect_that_was_killed_goes_on_and_comes_to_the_same(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl", "whole.jsonl"]
 
 
+@pytest.mark.evidence
 def test_a_collect_with_other_keys_takes_nothing_over(config, tmp_path, monkeypatch):
     output = tmp_path / "rows.jsonl"
     killed(config, output, count=7)

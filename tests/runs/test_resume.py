@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests import killed_run
+from tests.support.evidence import leave_to_evidence
 from tests.toy import crew_config, relay_config, write
 
 pytestmark = pytest.mark.slow
@@ -30,6 +31,7 @@ POINTS = [
     ("before a checkpoint is renamed", 2),
     ("before the pointer moves", 2),
 ]
+LINE, CHECKPOINT = POINTS[1], POINTS[5]
 
 
 def run(config: Path, folder: Path, point: str, count: int = 0) -> int:
@@ -82,18 +84,19 @@ def uninterrupted(model_folder, tmp_path_factory):
     return config, folder / "straight"
 
 
-@pytest.mark.parametrize(("point", "count"), POINTS)
-def test_resumed_equals_uninterrupted(uninterrupted, tmp_path, point, count):
+@pytest.mark.parametrize("place", leave_to_evidence(POINTS, keep=[LINE, CHECKPOINT]))
+def test_resumed_equals_uninterrupted(uninterrupted, tmp_path, place):
     """Contract 4, with a real SIGKILL: bit-equal weights, metrics and episodes."""
     config, straight = uninterrupted
     folder = tmp_path / "killed"
-    assert run(config, folder, point, count) == -9
+    assert run(config, folder, *place) == -9
     assert not (folder / "finished").exists()
     assert run(config, folder, "never") == 0
     assert_equal_bits(folder, straight)
     assert list((folder / "journal").iterdir()) == []
 
 
+@pytest.mark.evidence
 def test_a_step_with_replays_whose_journal_is_whole_ends_with_the_same_bits(model_folder, tmp_path):
     """Killed as the updates of step 2 begin: its episodes are read, its replays played again."""
     changes = {
@@ -124,6 +127,7 @@ def assert_equal_bits(folder: Path, straight: Path) -> None:
         assert pq.read_table(folder / name).equals(pq.read_table(straight / name))
 
 
+@pytest.mark.evidence
 def test_a_run_killed_twice_still_ends_the_same(uninterrupted, tmp_path):
     config, straight = uninterrupted
     folder = tmp_path / "killed"
@@ -134,14 +138,14 @@ def test_a_run_killed_twice_still_ends_the_same(uninterrupted, tmp_path):
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-@pytest.mark.parametrize(("point", "count"), POINTS[:3])
+@pytest.mark.parametrize("place", leave_to_evidence(POINTS[:3], keep=[LINE]))
 def test_without_determinism_no_finished_episode_is_lost_or_counted_twice(
-    model_folder, tmp_path, point, count
+    model_folder, tmp_path, place
 ):
     changes = {"deterministic": False, "save_every": 2}
     config = write(tmp_path / "c.yaml", relay_config(model_folder, trainer=changes))
     folder = tmp_path / "killed"
-    assert run(config, folder, point, count) == -9
+    assert run(config, folder, *place) == -9
     lines = [
         json.loads(line)
         for file in (folder / "journal").iterdir()

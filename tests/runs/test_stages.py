@@ -24,11 +24,14 @@ from rolecall.setup.carried import Carried
 from rolecall.setup.plan import validate
 from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
+from tests.support.evidence import leave_to_evidence
 from tests.toy import command, solo_config, write
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
+
+MOMENTS = leave_to_evidence(["fresh", "carried"], keep=["carried"])
 
 
 def staged(folder, *stages, **changes):
@@ -119,6 +122,7 @@ def killed_when(config: Path, run: Path, sign: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.evidence
 def test_a_run_that_is_killed_goes_on_in_the_stage_and_step_where_it_stopped(straight, tmp_path):
     config, whole = straight
     run = tmp_path / "run"
@@ -144,7 +148,7 @@ def test_moments_are_carried_where_they_are_asked_for(model_folder, tmp_path):
     assert equal(weights(tmp_path / "run", "two", base=True), weights(tmp_path / "run", "one"))
 
 
-@pytest.mark.parametrize("optimizer", ["fresh", "carried"])
+@pytest.mark.parametrize("optimizer", MOMENTS)
 def test_adapters_are_carried(model_folder, tmp_path, optimizer):
     policy = {"base": str(model_folder), "adapter": {"rank": 4}, "optimizer": {"lr": 1e-3}}
     still = {"policies": {"a": {"optimizer": {"lr": 1e-12}}}, "trainer": {"steps": 1}}
@@ -201,7 +205,7 @@ def critic_config(folder, name, algorithm, **options):
     return {"algorithm": algorithm, "critics": {name: section}, "trainer": {"steps": 2}}
 
 
-@pytest.mark.parametrize("optimizer", ["fresh", "carried"])
+@pytest.mark.parametrize("optimizer", MOMENTS)
 def test_critics_go_on_from_the_stage_before(model_folder, tmp_path, optimizer):
     mappo = critic_config(model_folder, "team", "mappo", base=str(model_folder))
     stages = [{"name": "one"}, {"name": "two", "optimizer": optimizer}]
@@ -224,6 +228,7 @@ def test_critics_go_on_from_the_stage_before(model_folder, tmp_path, optimizer):
     assert bool(critic.stepper.optimizer.state) == (optimizer == "carried")
 
 
+@pytest.mark.evidence
 def test_value_heads_go_on_where_there_are_as_many(model_folder, tmp_path):
     ppo = critic_config(model_folder, "agent", "ppo")
     other = {"critics": {"agent": {"heads": 2}}}
@@ -244,6 +249,7 @@ def test_value_heads_go_on_where_there_are_as_many(model_folder, tmp_path):
     assert not run.learners["a"].head.state_dict()["weight"].any()
 
 
+@pytest.mark.evidence
 def test_a_critic_that_is_another_one_begins_anew_and_says_why(model_folder, tmp_path, capsys):
     """ReAd's critic has one value for the team; an evaluation refines with what was learned."""
     from tests.conftest import make_model

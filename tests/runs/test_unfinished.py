@@ -26,6 +26,8 @@ from rolecall.training.trainer import Trainer
 from tests.killed_run import Silent
 from tests.toy import command, episode, solo_config, turn, write
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 ASKED = ["evaluation.tasks=8", "evaluation.samples=3", "evaluation.k=1"]  # 24 attempts
 SIZE = 7  # of a round: two tasks
@@ -60,6 +62,7 @@ def counted(monkeypatch) -> list[str]:
     return names
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(("deterministic", "again"), [(True, 24 - 6), (False, 24 - 10)])
 def test_an_evaluation_that_was_killed_comes_to_the_same(
     trained, monkeypatch, deterministic, again

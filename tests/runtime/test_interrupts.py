@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from rolecall.runtime.interrupts import INTERRUPTED, LINE
+from tests.support.evidence import leave_to_evidence
+
+pytestmark = pytest.mark.slow
 
 IMPORTED = re.compile(r"import time:.*\|\s*(.+)$")
 PROGRESS = re.compile(r".*\d:\d\d:\d\d$")  # a plain line of what takes long, on a slow machine
@@ -47,25 +50,26 @@ def interrupt_after(module: str, process: subprocess.Popen[str]) -> list[str]:
     return [line for line in written if not PROGRESS.match(line)]
 
 
-@pytest.mark.parametrize(
-    ("command", "module"),
-    [
-        ("train math", "rolecall.cli"),
-        ("train math", "typer"),
-        ("train math", "pydantic"),
-        ("train math", "numpy"),
-        ("train math", "omegaconf"),
-        ("train math", "rolecall.runs.train"),
-        ("train math", "numba"),
-        ("train math", "transformers"),
-        ("eval math", "torch"),
-        ("eval math", "rolecall.runs.evaluate"),
-        ("check math", "typer"),
-        ("check math", "rolecall.runs.check"),
-        ("check math", "numba"),
-    ],
-)
-def test_ctrl_c_while_a_command_starts_prints_one_line(command, module, tmp_path):
+MOMENTS = [
+    ("train math", "rolecall.cli"),
+    ("train math", "typer"),
+    ("train math", "pydantic"),
+    ("train math", "numpy"),
+    ("train math", "omegaconf"),
+    ("train math", "rolecall.runs.train"),
+    ("train math", "numba"),
+    ("train math", "transformers"),
+    ("eval math", "torch"),
+    ("eval math", "rolecall.runs.evaluate"),
+    ("check math", "typer"),
+    ("check math", "rolecall.runs.check"),
+    ("check math", "numba"),
+]
+
+
+@pytest.mark.parametrize("moment", leave_to_evidence(MOMENTS, keep=[*MOMENTS[:5], MOMENTS[8]]))
+def test_ctrl_c_while_a_command_starts_prints_one_line(moment, tmp_path):
+    command, module = moment
     process = start(command.split(), tmp_path)
     written = interrupt_after(module, process)
     assert process.returncode == INTERRUPTED
@@ -78,7 +82,10 @@ def test_a_command_started_with_ctrl_c_ignored_goes_on(tmp_path):
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("code", ["raise KeyboardInterrupt", "exec('raise KeyboardInterrupt')"])
+RAISED = ["raise KeyboardInterrupt", "exec('raise KeyboardInterrupt')"]
+
+
+@pytest.mark.parametrize("code", leave_to_evidence(RAISED, keep=RAISED[:1]))
 def test_an_interrupt_anywhere_in_a_command_has_the_status_130(code, tmp_path):
     (tmp_path / "mine.py").write_text(code)
     config = "extends: math\nrewards: {'mine.py:reward': 1.0}\n"
@@ -94,6 +101,7 @@ def test_an_interrupt_anywhere_in_a_command_has_the_status_130(code, tmp_path):
     assert (ended.returncode, ended.stderr) == (INTERRUPTED, f"{LINE}\n")
 
 
+@pytest.mark.evidence
 def test_ctrl_c_after_a_command_has_done_its_work_leaves_its_status(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import atexit, time\n"

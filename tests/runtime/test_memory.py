@@ -17,6 +17,7 @@ SIZE = StepSize("xs", tasks=2, samples=4, prompt=40, completion=20)
 
 
 @pytest.mark.skipif(not STATM.is_file(), reason="only Linux says in /proc what a process holds")
+@pytest.mark.evidence
 def test_memory_stays_flat_over_200_steps_of_sampling_and_training(tmp_path):
     keep_freed_memory()  # as every run does
     step = rolecall_step.set_up(SIZE, tmp_path)

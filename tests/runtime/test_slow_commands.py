@@ -13,6 +13,7 @@ from rolecall.cli.main import app
 from rolecall.runtime import progress
 from rolecall.runtime.progress import Activity, Board
 from tests.lab.simulate.runs_for_tests import write_run
+from tests.support.evidence import leave_to_evidence
 from tests.toy import command, relay_config, write
 
 SHORT = (
@@ -99,7 +100,9 @@ def shown(monkeypatch) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(SHOWS))
+@pytest.mark.parametrize(
+    "name", leave_to_evidence(sorted(SHOWS), keep=SHOWS.keys() - {"bench", "reproduce"})
+)
 def test_a_command_that_can_be_slow_shows_what_it_does(name, arguments, shown, monkeypatch):
     monkeypatch.chdir(Path(arguments["train"][-1]).parent)
     assert command(name, *arguments[name]) in (0, 1)  # doctor and bench may say what is missing

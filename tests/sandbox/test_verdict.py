@@ -205,6 +205,7 @@ def test_plain_values_cross_as_they_are():
             encode(strange)
 
 
+@pytest.mark.evidence  # a part of them is tried in tests/environments/test_code.py
 def test_every_solution_of_humaneval_passes_and_none_of_another_task(sandbox):
     path = SHARED / "data/HumanEval.jsonl.gz"
     if not path.exists():

@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from tests.sources import source_files
+from tests.support.evidence import leave_to_evidence
+
+pytestmark = pytest.mark.slow
 
 SLOW = ("matplotlib", "peft", "rolecall_lab")
 WHAT = """
@@ -23,12 +26,12 @@ def told(code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("command", ["one_run", "plan"])
+@pytest.mark.parametrize("command", leave_to_evidence(["one_run", "plan"], keep=["one_run"]))
 def test_a_command_begins_without_what_it_does_not_use(command):
     assert told(WHAT.format(command=command, slow=SLOW)) == ["[]"]
 
 
-@pytest.mark.parametrize("command", ["train", "check"])
+@pytest.mark.parametrize("command", leave_to_evidence(["train", "check"], keep=["train"]))
 def test_a_config_is_checked_before_what_runs_need_is_imported(command):
     slow = (*SLOW, "transformers", "numba")
     assert told(WHAT.format(command=command, slow=slow)) == ["[]"]
@@ -47,6 +50,7 @@ except SystemExit as ended:
     assert told(code) == ["2 False"]
 
 
+@pytest.mark.evidence
 def test_a_training_run_imports_nothing_of_the_lab(tmp_path):
     code = f"""
 import sys

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.evidence import leave_to_evidence
+
 if find_spec("mcp") is None:  # slow to import
     pytest.skip("the extra rolecall[mcp] is not installed", allow_module_level=True)
 
@@ -139,7 +141,7 @@ def test_an_answer_over_http_is_given_up_before_it_fills_the_memory():
     assert 0 < sent < 64 << 20
 
 
-@pytest.mark.parametrize("stream", ["io.StringIO()", "None"])
+@pytest.mark.parametrize("stream", leave_to_evidence(["io.StringIO()", "None"], keep=["None"]))
 def test_a_server_starts_where_stderr_is_no_file(stream):
     """As in a notebook, whose stderr is an object that draws, from before anything is imported."""
     code = f"""

@@ -18,6 +18,7 @@ import torch
 from tests import killed_run
 from tests.algorithms.test_every_algorithm import NAMES, assert_equal, case, train
 from tests.conftest import make_model
+from tests.support.evidence import leave_to_evidence
 from tests.toy import LIKE_GRPO, write
 
 pytestmark = pytest.mark.slow
@@ -51,7 +52,10 @@ def shift_memory(seed: int) -> list[object]:
     return [*held, *(torch.ones(size) for size in sizes[::3])][::2]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in LIKE_GRPO])
+OWN_SUMS = [name for name in NAMES if name not in LIKE_GRPO]
+
+
+@pytest.mark.parametrize("name", leave_to_evidence(OWN_SUMS, keep=["ppo", "qmix"]))
 def test_equal_runs_one_after_another_end_with_the_same_bits(wide, tmp_path, name):
     config = large(wide, name)
     held = []
@@ -62,6 +66,7 @@ def test_equal_runs_one_after_another_end_with_the_same_bits(wide, tmp_path, nam
         assert_equal(tmp_path / "0", tmp_path / str(number))
 
 
+@pytest.mark.evidence
 def test_a_run_in_a_process_of_its_own_ends_with_the_bits_of_one_here(wide, tmp_path):
     """Each with two threads."""
     path = write(tmp_path / "ppo.yaml", large(wide, "ppo"))

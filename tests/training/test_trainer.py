@@ -216,17 +216,20 @@ def test_one_role_may_be_played_twice_and_agents_may_share_or_be_frozen(tmp_path
     assert all("<verify>" in row["text"] for row in read)
 
 
-@pytest.mark.parametrize(("staleness", "expected"), [(0, 4), (1, 2)])
+@pytest.mark.parametrize(
+    ("staleness", "expected"), [pytest.param(0, 2, marks=pytest.mark.evidence), (1, 1)]
+)
 def test_steps_that_overlap_share_the_cores(
     model_folder, tmp_path, monkeypatch, staleness, expected
 ):
     before, seen = torch.get_num_threads(), []
     monkeypatch.setattr(Silent, "step", lambda self, record: seen.append(torch.get_num_threads()))
     changes = {"trainer": {"max_staleness": staleness}, "engine": {"separate_weights": True}}
-    torch.set_num_threads(4)
+    changes |= {"rollout": {"groups": 1, "group_size": 2}, "evaluation": {"tasks": 0}}
+    torch.set_num_threads(2)
     try:
         train(relay_config(model_folder, **changes), tmp_path / "run")
-        assert torch.get_num_threads() == 4
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
     assert seen == [expected] * 3

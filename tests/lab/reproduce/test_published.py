@@ -20,6 +20,7 @@ from tests.conftest import SHARED
 from tests.hub import make_home
 from tests.lab.reproduce.test_drmas import every
 from tests.retrieval import foreign
+from tests.support.evidence import leave_to_evidence
 from tests.toy import command
 
 pytestmark = pytest.mark.slow
@@ -67,17 +68,11 @@ def narrowed(config: dict[str, Any], search_url: str) -> dict[str, Any]:
 
 
 SETTINGS = every("published")
-FEW = {  # one of each kind; the others differ from these by a base or by one option
-    "math-qwen3-4b-one-grpo", "math-qwen3-8b-shared-drmas", "math-qwen3-4b-own-drmas",
-    "search-qwen2.5-3b-shared-grpo", "search-qwen2.5-7b-own-agent_std",
-    "search-qwen2.5-7b-own-drmas-mixed",
-}  # fmt: skip
+# The others differ from this by a base, by the data or by one option.
+KINDS = ["search-qwen2.5-7b-own-drmas-mixed"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [n if n in FEW else pytest.param(n, marks=pytest.mark.alone) for n in sorted(SETTINGS)],
-)
+@pytest.mark.parametrize("name", leave_to_evidence(sorted(SETTINGS), keep=KINDS))
 def test_a_published_setting_trains_and_is_evaluated(name, at_home):
     """Data, turns, scores and an update of every policy, in the setting's own words."""
     folder, search_url = at_home

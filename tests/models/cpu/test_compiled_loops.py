@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rolecall.models.cpu import compiled
 
 INNER = """
@@ -33,6 +35,8 @@ def told(folder: Path) -> str:
     return run.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.evidence
 def test_a_loop_is_compiled_anew_when_one_it_is_made_of_changes(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -23,6 +23,7 @@ def digests(cache: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.evidence  # it compiles all loops anew, which takes half a minute
 def test_compiled_and_cached_kernels_compute_the_same_bits(tmp_path):
     compiled = digests(tmp_path)
     assert len(compiled) == 18

@@ -48,6 +48,7 @@ def run(folder: Path, *command: str, errors: bool = False) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.evidence  # it compiles all loops anew, which takes half a minute
 def test_a_run_finds_all_loops_that_train_compiled(tmp_path):
     assert run(tmp_path, "-c", STARTED) == "0\n"
     assert run(tmp_path, "-c", COUNTED).split()[0] == "9"  # all of TRAINING
@@ -70,6 +71,7 @@ def test_a_second_process_leaves_it_to_the_first(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.evidence  # it compiles all loops anew, which takes half a minute
 def test_a_first_run_shows_how_many_of_its_loops_are_compiled(tmp_path):
     """All that are counted have been compiled when it has ended, so that the count is reached."""
     command = "-m rolecall train math_alone trainer.steps=1 rollout.groups=2 evaluation.tasks=2"
