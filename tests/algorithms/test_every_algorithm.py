@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from rolecall.config.load import load
-from rolecall.core.interfaces.publisher import PublishError
+from rolecall.core.interfaces.weights import PublishError
 from rolecall.critics.joint import JointCritic
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build

@@ -20,6 +20,7 @@ from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.core.errors import ConfigError
+from rolecall.engines.backend import engine_backend
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.runtime.scratch import shared_folder
@@ -50,7 +51,7 @@ def test_weights_reach_every_node_and_a_node_that_goes_costs_no_request(
     model.write_weights(tmp_path / "new")
     requests = [request(n, task=f"t{n}", max_tokens=60) for n in range(8)]
     with asyncio.Runner() as loop:
-        engine = make_replicas(session, config_of(model_folder), ["a", "b"])
+        engine = make_replicas(session, engine_backend(config_of(model_folder), ["a", "b"]))
         loop.run(engine.start())
         assert len({member.place.node for member in engine.members}) == 2
         loop.run(engine.load_files("a", 1, tmp_path / "new"))
@@ -128,7 +129,7 @@ def test_weights_go_from_the_ranks_machine_to_the_engines_and_not_over_the_train
     copies = noted_copies(monkeypatch)
 
     async def go() -> None:
-        engine = make_replicas(session, config_of(model_folder), ["a"])
+        engine = make_replicas(session, engine_backend(config_of(model_folder), ["a"]))
         await engine.start()
         [number_here] = [m.number for m in engine.members if m.place.node == session.here]
         publisher = WeightPublisher(
@@ -155,7 +156,7 @@ def test_a_stopped_actor_ends_with_its_machine(cluster, session, model_folder):
     """Nobody can tell it to."""
 
     async def go() -> None:
-        engine = make_replicas(session, config_of(model_folder), ["a"])
+        engine = make_replicas(session, engine_backend(config_of(model_folder), ["a"]))
         await engine.start()
         [pid] = [m.place.pid for m in engine.members if m.place.node != session.here]
         os.kill(pid, signal.SIGSTOP)

@@ -10,6 +10,7 @@ import pytest
 
 from rolecall.cluster.ranks import RankActors
 from rolecall.core.errors import ConfigError
+from rolecall.engines.backend import engine_backend
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.runs import one_run, train
@@ -29,7 +30,7 @@ def test_a_base_that_a_machine_lacks_is_named_with_the_machine(
 ):
     """It has been there when the config was checked, as on the trainer's machine."""
     base = shutil.copytree(model_folder, tmp_path / "base")
-    engine = make_replicas(session, config_of(base), ["a"])
+    engine = make_replicas(session, engine_backend(config_of(base), ["a"]))
     shutil.rmtree(base)
     here = socket.gethostname()
     with pytest.raises(ConfigError) as raised:

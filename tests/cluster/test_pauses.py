@@ -15,6 +15,7 @@ import pytest
 from rolecall.cluster.ranks import RankActors
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
+from rolecall.engines.backend import engine_backend
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.setup.replicas import make_replicas
@@ -94,7 +95,7 @@ def test_a_short_pause_of_a_machine_costs_nothing_and_a_long_one_its_actors(
         return [done[0].tokens.tolist() for done in await asyncio.gather(*asked)]
 
     async def go() -> None:
-        engine = make_replicas(session, config_of(model_folder), ["a", "b"])
+        engine = make_replicas(session, engine_backend(config_of(model_folder), ["a", "b"]))
         await engine.start()
         wanted = [(await engine.generate(each))[0].tokens.tolist() for each in requests]
         [there] = [m for m in engine.members if m.place.node != session.here]

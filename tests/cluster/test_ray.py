@@ -28,8 +28,9 @@ from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError, RunEndingError
 from rolecall.core.interfaces.engine import Request, Sampling
-from rolecall.core.interfaces.publisher import Probe, PublishError
+from rolecall.core.interfaces.weights import Probe, PublishError
 from rolecall.core.types import Floats
+from rolecall.engines.backend import engine_backend
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime.scratch import MEMORY, SHARED
@@ -54,7 +55,7 @@ def config_of(folder: Path, **changes) -> Config:
 
 @pytest.fixture
 def engine(session, loop, model_folder):
-    made = make_replicas(session, config_of(model_folder), ["a", "b"])
+    made = make_replicas(session, engine_backend(config_of(model_folder), ["a", "b"]))
     loop.run(made.start())
     yield made
     loop.run(made.close())
@@ -252,7 +253,7 @@ def test_errors_of_an_actor_that_is_gone_do_not_touch_the_one_that_took_its_plac
 
 
 def test_calls_at_once_wait_for_one_start(session, loop, model_folder):
-    engine = make_replicas(session, config_of(model_folder), ["a"])
+    engine = make_replicas(session, engine_backend(config_of(model_folder), ["a"]))
 
     async def asked():
         return await asyncio.gather(*(engine.generate(request(n, task=f"t{n}")) for n in range(4)))
@@ -265,7 +266,7 @@ def test_calls_at_once_wait_for_one_start(session, loop, model_folder):
 @pytest.mark.parametrize("how", STARTS)
 def test_an_engine_that_is_lost_while_it_starts_is_started_again(how, session, loop, model_folder):
     session.section = RayClusterConfig(**{**SECTION, "heartbeat_s": 10.0}, start_timeout_s=60)
-    engine = make_replicas(session, config_of(model_folder), ["a"])
+    engine = make_replicas(session, engine_backend(config_of(model_folder), ["a"]))
 
     async def go() -> None:
         starting = asyncio.create_task(engine.start())
@@ -287,7 +288,7 @@ def test_an_engine_that_is_lost_too_often_ends_the_run_with_its_cause(session, l
     section = {**SECTION, "restarts": 0}
     session.section = RayClusterConfig(**section)
     config = config_of(model_folder, engine={"name": "local", "cache_gb": 0.05}, cluster=section)
-    engine = make_replicas(session, config, ["a"])
+    engine = make_replicas(session, engine_backend(config, ["a"]))
     try:
         loop.run(engine.start())
         os.kill(engine.members[0].place.pid, signal.SIGKILL)
@@ -335,7 +336,7 @@ def test_answers_under_way_go_on_with_new_weights_or_end_before_them(
     model.write_weights(tmp_path / "new")
     session.section = RayClusterConfig(**SECTION, in_flight=mode)
     one = {"name": "local", "replicas": 1, "cache_gb": 0.05}
-    engine = make_replicas(session, config_of(model_folder, engine=one), ["a"])
+    engine = make_replicas(session, engine_backend(config_of(model_folder, engine=one), ["a"]))
 
     async def meanwhile():
         await engine.start()

@@ -14,7 +14,8 @@ import torch
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.interfaces.learner import Rendezvous, Written
-from rolecall.core.interfaces.publisher import WeightSource
+from rolecall.core.interfaces.weights import WeightSource
+from rolecall.engines.backend import engine_backend
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
 from rolecall.setup.replicas import make_replicas
@@ -27,13 +28,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 @pytest.fixture
 def engine(session, loop, model_folder) -> Iterator[ReplicatedEngine]:
     section = {"name": "local", "replicas": 2, "cache_gb": 0.05, "transfer": "direct"}
-    made = make_replicas(session, config_of(model_folder, engine=section), ["a", "b"])
+    made = make_replicas(
+        session, engine_backend(config_of(model_folder, engine=section), ["a", "b"])
+    )
     loop.run(made.start())
     yield made
     loop.run(made.close())
 
 
-class Source:
+class Source(WeightSource):
     """A learner in this process; it says how often it has written and sent."""
 
     def __init__(self, folder: Path, to: Path) -> None:
@@ -48,7 +51,9 @@ class Source:
             for _, parameter in self.model.named_parameters():
                 parameter += 0.1 * torch.randn_like(parameter)
 
-    async def write(self) -> Written | None:
+    can_send = True
+
+    async def files_anywhere(self) -> Written | None:
         if self.has_moved:
             return None
         self.written += 1
@@ -60,10 +65,6 @@ class Source:
         if self.victim is not None:
             os.kill(*self.victim)
         await self.learner.send(at)
-
-    @property
-    def weights(self) -> WeightSource:
-        return WeightSource(self.write, self.send)
 
 
 async def all_serve(engine: ReplicatedEngine) -> None:
@@ -77,7 +78,7 @@ def test_sent_weights_are_on_every_engine_and_in_no_file(
     source = Source(model_folder, tmp_path)
     for version in (1, 2, 3):
         source.change()
-        loop.run(engine.take("a", version, source.weights))
+        loop.run(engine.publish("a", version, source))
         loop.run(engine.prove(probe_of(source.model, version)))
         assert_sampled(source.model, engine, loop)
         [said] = loop.run(engine.generate(request(0)))
@@ -93,7 +94,7 @@ def test_an_engine_that_is_lost_while_weights_come_keeps_nobody_waiting(
     """The other one has them, from files where need be, and later both."""
     source = Source(model_folder, tmp_path)
     source.change()
-    loop.run(engine.take("a", 1, source.weights))
+    loop.run(engine.publish("a", 1, source))
     loop.run(engine.prove(probe_of(source.model, 1)))
     victim, other = engine.members
     source.change()
@@ -101,7 +102,7 @@ def test_an_engine_that_is_lost_while_weights_come_keeps_nobody_waiting(
 
     async def publish() -> None:
         source.victim = victim.place.pid, how
-        await engine.take("a", 2, source.weights)
+        await engine.publish("a", 2, source)
         assert other.serves
         await engine.prove(probe)
         source.victim = None
@@ -111,7 +112,7 @@ def test_an_engine_that_is_lost_while_weights_come_keeps_nobody_waiting(
     assert [victim.restarts, other.restarts] == [1, 0]
     assert_sampled(source.model, engine, loop)
     source.change()
-    loop.run(engine.take("a", 3, source.weights))  # the two meet anew
+    loop.run(engine.publish("a", 3, source))  # the two meet anew
     loop.run(engine.prove(probe_of(source.model, 3)))
     assert_sampled(source.model, engine, loop)
     assert (source.sent, source.written) == (3, 1)
@@ -122,7 +123,7 @@ def test_an_engine_that_comes_back_during_an_update_waits_for_the_next_weights(
 ):
     source = Source(model_folder, tmp_path)
     source.change()
-    loop.run(engine.take("a", 1, source.weights))
+    loop.run(engine.publish("a", 1, source))
     loop.run(engine.prove(probe_of(source.model, 1)))
     victim = engine.members[0]
     source.has_moved = True
@@ -136,7 +137,7 @@ def test_an_engine_that_comes_back_during_an_update_waits_for_the_next_weights(
         await asyncio.sleep(2.0)
         assert not victim.serves
         source.has_moved = False
-        await engine.take("a", 2, source.weights)
+        await engine.publish("a", 2, source)
         await engine.prove(probe)
         await all_serve(engine)
 

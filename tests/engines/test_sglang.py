@@ -18,7 +18,8 @@ from rolecall.config.schema import Adapter
 from rolecall.config.served import SGLangEngineConfig
 from rolecall.core.errors import ConfigError, InfrastructureError
 from rolecall.core.interfaces.engine import Completion, ContextFullError, Request, Sampling
-from rolecall.core.interfaces.publisher import FileEngine, PublishError
+from rolecall.core.interfaces.publisher import FileEngine
+from rolecall.core.interfaces.weights import PublishError
 from rolecall.engines.served.sglang import SGLangEngine
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_tokenizer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.core.interfaces.publisher import PublishError
+from rolecall.core.interfaces.weights import PublishError
 from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import relay_config
 

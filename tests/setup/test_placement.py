@@ -13,7 +13,8 @@ import torch
 from rolecall.config import registry
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
-from rolecall.core.interfaces.publisher import PublishError
+from rolecall.core.interfaces.publisher import FileEngine
+from rolecall.core.interfaces.weights import PublishError
 from rolecall.engines.inputs import EngineInputs
 from rolecall.engines.several import SeveralEngines
 from rolecall.placement.devices import takes_turns
@@ -38,7 +39,7 @@ PlainEngine = registry.resolve(
 )
 
 
-class Reading(PlainEngine):
+class Reading(PlainEngine, FileEngine):
     forgetful = False
 
     def __init__(self, parts):

@@ -25,7 +25,8 @@ from rolecall.cluster.routing import RoutedEngine
 from rolecall.cluster.session import RaySession
 from rolecall.cluster.transfers import DirectTransfers
 from rolecall.core.interfaces.learner import Written
-from rolecall.core.interfaces.publisher import FileEngine, Probe, PublishError, WeightSource
+from rolecall.core.interfaces.publisher import FileEngine
+from rolecall.core.interfaces.weights import Probe, PublishError, WeightFiles, WeightSource
 from rolecall.core.types import Floats
 from rolecall.models.weight_transfer import Direct
 from rolecall.runtime.scratch import shared_folder
@@ -115,16 +116,18 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         self.engines.lost(member, error)
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
-        async def written() -> Written:
-            return Written(folder)
+        await self.publish(policy, version, WeightFiles(folder))
 
-        await self.take(policy, version, WeightSource(written))
+    async def publish(self, policy: str, version: int, source: WeightSource) -> None:
+        """Load weights on whichever machine the engines are.
 
-    async def take(self, policy: str, version: int, source: WeightSource) -> None:
+        What they sample of a policy with weights that are new they give away once these are proven
+        or trusted.
+        """
         await self.start()
         newest, got = Published(next(self._numbers), version, source), set[Any]()
         async with self._being_written(policy):
-            if self._sending is not None and source.send is not None:
+            if self._sending is not None and source.can_send:
                 got = await self._sending.send(policy, version, source.send, self.engines.serving)
             self._published[policy] = newest
         others = [member for member in self.engines.serving if member.actor not in got]
@@ -147,10 +150,14 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         """Write the policy's files, if the learner has not gone on since."""
         async with self._being_written(policy):
             if newest.written is None:
-                newest.written = await newest.source.write()
+                newest.written = await newest.source.files_anywhere()
 
     async def prove(self, probe: Probe) -> None:
-        """Prove weights as `Replicas` says. Engines that start from now on do it by themselves."""
+        """Let each that says what the learner says give its answers, and start the others again.
+
+        Engines that start from now on do it by themselves. Raises PublishError where all say
+        something else: then it is not one engine's fault.
+        """
         newest = self._published[probe.policy]
         newest.known, newest.probe = True, probe
         members = await self.some()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,7 +24,11 @@ from rolecall.setup.weights import load_models, load_tokenizers
 
 
 def make_replicas(
-    session: RaySession, backend: EngineBackend, *, pools: Mapping[str, Pool], threads: int
+    session: RaySession,
+    backend: EngineBackend,
+    *,
+    pools: Mapping[str, Pool] = MappingProxyType({}),
+    threads: int = 1,
 ) -> ReplicatedEngine:
     """Make the engines of policies of one kind.
 

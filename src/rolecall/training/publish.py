@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from torch import Tensor
 
 from rolecall.core.interfaces.engine import Engine
-from rolecall.core.interfaces.learner import Learner, Written
-from rolecall.core.interfaces.publisher import (
-    DirectEngine,
-    EmbeddedEngine,
-    FileEngine,
-    Probe,
-    Replicas,
-    WeightSource,
-)
+from rolecall.core.interfaces.learner import Learner, Rendezvous, Written
+from rolecall.core.interfaces.weights import Probe, WeightSource
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.weight_transfer import Direct, MeetingPoint
 from rolecall.rollout.opponent_pool import OpponentPool
@@ -55,106 +49,99 @@ class WeightPublisher:
         self._folders: dict[str, HeldFolder] = {}  # of each policy, the newest
 
     async def publish(self, policy: str, version: int) -> None:
+        engine = self.engines[policy]
         if policy in self.pools:
-            await self._publish_kept(policy, version)
-            return
-        engine, learner = self.engines[policy], self.learners[policy]
-        if policy not in self.apart:
-            _embedded(engine).load(policy, version, None)
-            return
-        model = self.models.get(policy)
-        if policy in self.direct:
-            assert isinstance(engine, DirectEngine)
-            await self._send(policy, version, engine)
-            return
-        if isinstance(engine, Replicas):
-            await engine.take(policy, version, self._source(policy))
-            return
-        if isinstance(engine, FileEngine) or learner.outside:
-            folder = await self._written_here(policy)
-        if isinstance(engine, FileEngine):
-            await engine.load_files(policy, version, folder)
+            await engine.publish(policy, version, KeptWeights(self, policy, version))
+            await engine.trust(policy)
         else:
-            assert model is not None, "an engine of this process samples a model of this process"
-            if learner.outside:
-                model.load(folder)
-            _embedded(engine).load(policy, version, model.weights())
-
-    async def _send(self, policy: str, version: int, engine: DirectEngine) -> None:
-        """Send the weights to an engine on this machine."""
-        if policy not in self._meetings:
-            self._meetings[policy] = MeetingPoint("127.0.0.1", self.direct[policy])
-        point = self._meetings[policy]
-        sending = self.learners[policy].send(point.at)
-        errors = await point.meet([engine.receive(policy, version, point.at, 0), sending])
-        if error := next(filter(None, errors), None):
-            del self._meetings[policy]
-            raise error
-
-    def _source(self, policy: str) -> WeightSource:
-        """The weights that a learner has now."""
-        learner = self.learners[policy]
-        version = learner.version
-
-        def have_moved() -> bool:
-            return learner.updating or learner.version != version
-
-        async def write() -> Written | None:
-            written = None if have_moved() else await self._written(policy)
-            return None if have_moved() else written
-
-        return WeightSource(write, learner.send)
-
-    async def _written(self, policy: str) -> Written:
-        there = await self.learners[policy].write_there()
-        return there or Written(await self._written_here(policy))
-
-    async def _written_here(self, policy: str) -> Path:
-        folder = self._folder(policy, room=self.learners[policy].num_bytes)
-        await self.learners[policy].write_weights(folder)
-        return folder
+            await engine.publish(policy, version, LearnerWeights(self, policy))
 
     async def check(self, policy: str) -> None:
         """Compare what sampler and learner say of some fixed tokens.
 
         Also where both hold the same weights: an engine may sample from copies of them.
         """
-        engine, learner = self.engines[policy], self.learners[policy]
+        learner = self.learners[policy]
         tokens = (np.arange(PROBE) * 7919 % self.vocabulary[policy]).astype(np.int32)
         logprobs = await learner.probe(tokens)
         probe = Probe(policy, learner.version, tokens, logprobs, policy in self.rounded)
-        if isinstance(engine, Replicas):
-            await engine.prove(probe)
-        else:
-            probe.check(await engine.score(policy, tokens[:1], tokens[1:], temperature=1.0))
+        await self.engines[policy].prove(probe)
 
-    async def _publish_kept(self, policy: str, step: int) -> None:
-        """The weights that a pool kept after a step."""
-        pool, engine = self.pools[policy], self.engines[policy]
-        weights = pool.weights_after(step)
-        if isinstance(engine, FileEngine):
+    async def send_here(
+        self, policy: str, receive: Callable[[Rendezvous], Awaitable[None]]
+    ) -> None:
+        """Let the learner send its weights to an engine on this machine."""
+        if policy not in self._meetings:
+            self._meetings[policy] = MeetingPoint("127.0.0.1", self.direct[policy])
+        point = self._meetings[policy]
+        errors = await point.meet([receive(point.at), self.learners[policy].send(point.at)])
+        if error := next(filter(None, errors), None):
+            del self._meetings[policy]
+            raise error
 
-            async def written() -> Written:
-                folder = self._folder(policy, room=sum(t.nbytes for t in weights.values()))
-                pool.model.write_weights(folder, weights)
-                return Written(folder)
-
-            if isinstance(engine, Replicas):
-                await engine.take(policy, step, WeightSource(written))
-                await engine.trust(policy)
-            else:
-                await engine.load_files(policy, step, (await written()).folder)
-        else:
-            _embedded(engine).load(policy, step, weights)
-
-    def _folder(self, policy: str, *, room: int) -> Path:
-        """An empty one; the last one is removed, which no engine reads any more."""
+    def new_folder(self, policy: str, *, room: int) -> Path:
+        """Make an empty folder; the last one is removed, which no engine reads any more."""
         if policy in self._folders:
             self._folders.pop(policy).cleanup()
         self._folders[policy] = scratch_folder(room=room)
         return Path(self._folders[policy].name)
 
 
-def _embedded(engine: Engine) -> EmbeddedEngine:
-    assert hasattr(engine, "load"), "an engine that takes tensors"
-    return engine  # type: ignore[return-value]
+class LearnerWeights(WeightSource):
+    """The weights that a learner has now."""
+
+    can_send = True
+
+    def __init__(self, publisher: WeightPublisher, policy: str) -> None:
+        self.publisher, self.policy = publisher, policy
+        self.learner = publisher.learners[policy]
+        self.version = self.learner.version
+
+    async def tensors(self) -> dict[str, Tensor] | None:
+        if self.policy not in self.publisher.apart:
+            return None
+        model = self.publisher.models[self.policy]
+        if self.learner.outside:
+            model.load(await self.files())
+        return model.weights()
+
+    async def files(self) -> Path:
+        folder = self.publisher.new_folder(self.policy, room=self.learner.num_bytes)
+        await self.learner.write_weights(folder)
+        return folder
+
+    async def files_anywhere(self) -> Written | None:
+        if self._has_moved():
+            return None
+        written = await self.learner.write_there() or Written(await self.files())
+        return None if self._has_moved() else written
+
+    async def send(self, at: Rendezvous) -> None:
+        await self.learner.send(at)
+
+    async def hand_over(self, receive: Callable[[Rendezvous], Awaitable[None]]) -> bool:
+        if self.policy not in self.publisher.direct:
+            return False
+        await self.publisher.send_here(self.policy, receive)
+        return True
+
+    def _has_moved(self) -> bool:
+        return self.learner.updating or self.learner.version != self.version
+
+
+class KeptWeights(WeightSource):
+    """The weights that an opponent pool kept after a step."""
+
+    def __init__(self, publisher: WeightPublisher, policy: str, step: int) -> None:
+        self.publisher, self.policy = publisher, policy
+        self.pool = publisher.pools[policy]
+        self.weights = self.pool.weights_after(step)
+
+    async def tensors(self) -> dict[str, Tensor] | None:
+        return self.weights
+
+    async def files(self) -> Path:
+        room = sum(tensor.nbytes for tensor in self.weights.values())
+        folder = self.publisher.new_folder(self.policy, room=room)
+        self.pool.model.write_weights(folder, self.weights)
+        return folder

@@ -17,7 +17,7 @@ import torch
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter
 from rolecall.core.interfaces.engine import Request, Sampling
-from rolecall.core.interfaces.publisher import PublishError
+from rolecall.core.interfaces.weights import PublishError
 from rolecall.engines.local import llama_pass
 from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.optimizer import adamw

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rolecall.core.interfaces.weights import Probe, WeightSource
 from rolecall.core.types import Floats, Ids, Message
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Sampling(BaseModel):
@@ -109,6 +113,26 @@ class Engine(Protocol):
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
         """Log-prob of each of `tokens` [T] after `prompt` [P], as `generate` would report it."""
         ...
+
+    async def publish(self, policy: str, version: int, source: WeightSource) -> None:
+        """Sample with the weights of `source` from now on, in whichever form the engine takes.
+
+        By default `load` is given tensors of this process.
+        """
+        self.load(policy, version, await source.tensors())
+
+    def load(self, policy: str, version: int, weights: dict[str, Tensor] | None) -> None:
+        """Sample with these weights from now on; None: with the learner's own tensors."""
+        raise TypeError(f"{type(self).__name__} takes no tensors of the trainer's process")
+
+    async def prove(self, probe: Probe) -> None:
+        """Raises PublishError where the engine does not say what the learner says."""
+        first, others = probe.tokens[:1], probe.tokens[1:]
+        probe.check(await self.score(probe.policy, first, others, temperature=1.0))
+
+    async def trust(self, policy: str) -> None:
+        """Sample weights that no learner has, which nobody can prove."""
+        return
 
     async def pause(self, *, keep: bool) -> None:
         """Sample nothing until `resume`. `keep`: requests under way go on then; else they end."""

@@ -84,7 +84,7 @@ class Member(LocalLearner):
             "num_steps": self.num_steps,
         }
 
-    def annotate_packed(
+    def annotate_own(
         self, batches: list[Batch], what: set[Annotation]
     ) -> dict[str, dict[Annotation, Floats]]:
         values = self.annotate_packed(batches, what)

@@ -51,7 +51,7 @@ class Members:
     def annotate(
         self, name: str, what: set[Annotation], batches: list[Batch]
     ) -> dict[str, dict[Annotation, Floats]]:
-        return self.learners[name].annotate_packed(batches, what)
+        return self.learners[name].annotate_own(batches, what)
 
     def write(self, name: str, folder: Path) -> None:
         self._everywhere(lambda: self.learners[name].write(folder))
