@@ -11,5 +11,5 @@ async def role_bonus(episode: Episode, world: World) -> dict[str, float]:
     verdicts = [t.tag("verify") for t in episode.turns if t.agent == "verifier"]
     if not verdicts:
         return {}
-    expected = "approve" if episode.metrics["score"] == 1.0 else "reject"
+    expected = "approve" if episode.scores["team"] == 1.0 else "reject"
     return {"verifier": 10.0 * (verdicts[-1] == expected)}

@@ -97,7 +97,8 @@ def test_credit_writes_only_what_it_may_and_says_the_same_twice(name):
 
     def rest():
         turns = [[getattr(t, name) for name in untouched] for e in episodes for t in e.turns]
-        return copy.deepcopy((turns, [(e.rewards, e.metrics, len(e.turns)) for e in episodes]))
+        notes = [(e.rewards, e.scores, e.metrics, len(e.turns)) for e in episodes]
+        return copy.deepcopy((turns, notes))
 
     rule = algorithm(name)
     before = rest()

@@ -40,9 +40,9 @@ def world_of(sandbox, task: Task, measure="pass") -> CodeWorld:
     return CodeWorld(task, sandbox, ran=Remembered(), limits=Limits(wall_s=30), measure=measure)
 
 
-def scores(sandbox, tasks, answers, measure="pass", **metrics) -> list[float]:
+def scores(sandbox, tasks, answers, measure="pass", **notes) -> list[float]:
     async def score(task, answer):
-        episode = Episode("e", task, 0, 0, answer=answer, metrics=dict(metrics))
+        episode = Episode("e", task, 0, 0, answer=answer, **notes)
         return (await world_of(sandbox, task, measure).score(episode))["team"]
 
     async def main():
@@ -241,7 +241,7 @@ def test_an_answer_without_code_or_that_was_cut_scores_0(tmp_path, sandbox):
     task = rows(tmp_path, STDIN)[0]
     right = fence("print(int(input()) * 2)")
     assert scores(sandbox, [task], [right]) == [1.0]
-    assert scores(sandbox, [task], [right], truncated=1.0) == [0.0]
+    assert scores(sandbox, [task], [right], is_truncated=True) == [0.0]
     assert scores(sandbox, [task], ["print(int(input()) * 2)"]) == [0.0]
     assert scores(sandbox, [task], [f"<think>{right}</think> no"]) == [0.0]
 

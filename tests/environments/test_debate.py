@@ -39,12 +39,12 @@ def test_what_one_wins_the_other_loses_and_the_judge_is_paid_for_being_right(mod
     for attempt in range(12):
         task, episode = held(model_folder, "A", attempt=attempt)
         assert episode.error is None
-        scores = {k: v for k, v in episode.metrics.items() if k.startswith("score/")}
+        scores = episode.scores
         found = json.loads(episode.answer)
         loser = ({"ann", "ben"} - {found["winner"]}).pop()
         right = float(found["side"] == task.answer)
         assert scores == {
-            f"score/{found['winner']}": 1.0, f"score/{loser}": -1.0, "score/judge": right,
+            found["winner"]: 1.0, loser: -1.0, "judge": right,
         }  # fmt: skip
         assert episode.metrics["count/debates_a"] == 1
         assert episode.metrics.get("count/debates_right", 0) == right
@@ -56,9 +56,9 @@ def test_what_one_wins_the_other_loses_and_the_judge_is_paid_for_being_right(mod
 
 def test_a_tie_pays_nobody(model_folder):
     _, episode = held(model_folder, "tie")
-    assert episode.metrics["score/ann"] == episode.metrics["score/ben"] == 0.0
+    assert episode.scores["ann"] == episode.scores["ben"] == 0.0
     assert "count/debates_a" not in episode.metrics
-    assert "score" not in episode.metrics  # nobody else is paid for what the judge says
+    assert "team" not in episode.scores  # nobody else is paid for what the judge says
 
 
 def test_rows_of_files_are_read_and_bad_ones_named(tmp_path):

@@ -104,8 +104,8 @@ def test_seats_see_their_own_card_and_all_that_was_done(model_folder):
     assert "Done: check, bet." in shown(third)
     assert "You may: [call], [fold]" in shown(third)
     won = 2.0 if CARDS.index(cards[0]) > CARDS.index(cards[1]) else -2.0
-    assert episode.metrics["score/ann"] == won
-    assert episode.metrics["score/ben"] == -won
+    assert episode.scores["ann"] == won
+    assert episode.scores["ben"] == -won
 
 
 @pytest.mark.parametrize("bad", ["raise", "[raise]", "[check] or [bet]", "check", "[call]"])
@@ -115,8 +115,8 @@ def test_an_illegal_action_is_warned_once_and_then_forfeits(model_folder, bad):
     assert [turn.valid for turn in warned.turns] == [False, True, True]
     assert "not one legal action" in shown(warned.turns[1])
     lost = play_game(model_folder, {"ann": [bad, bad], "ben": []})
-    assert lost.metrics["score/ann"] == -1.0
-    assert lost.metrics["score/ben"] == 1.0
+    assert lost.scores["ann"] == -1.0
+    assert lost.scores["ben"] == 1.0
     assert len(lost.turns) == 2
     assert [turn.valid for turn in lost.turns] == [False, False]
     assert (warned.metrics["count/illegal_moves"], lost.metrics["count/illegal_moves"]) == (1, 2)

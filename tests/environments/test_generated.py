@@ -64,8 +64,8 @@ def test_a_problem_depends_on_seed_split_and_number_only():
     assert [t.prompt for t in other] != [t.prompt for t in first]
 
 
-def score(environment: MathEnvironment, task, answer: str, **metrics) -> float:
-    episode = Episode("e", task, 0, 0, answer=answer, metrics=metrics)
+def score(environment: MathEnvironment, task, answer: str, **notes) -> float:
+    episode = Episode("e", task, 0, 0, answer=answer, **notes)
 
     async def run():
         return (await environment.open(task, seed=0).score(episode))["team"]
@@ -81,7 +81,7 @@ def test_the_world_scores_the_last_box():
     assert score(environment, task, f"it is {task.answer}") == 0.0
     assert score(environment, task, "\\boxed{-7}") == 0.0
     assert score(environment, task, "") == 0.0
-    assert score(environment, task, f"\\boxed{{{task.answer}}}", truncated=1.0) == 0.0
+    assert score(environment, task, f"\\boxed{{{task.answer}}}", is_truncated=True) == 0.0
 
 
 def test_real_rows_are_tasks_and_their_own_answers_score_one(shared):

@@ -76,7 +76,7 @@ def test_a_registered_environment_is_played_with_named_actions(model_folder):
     episode = play_lake(
         model_folder, *SHORTEST, rules="Walk to the last square.", show=f"{HERE}:shouted"
     )
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
     assert len(episode.turns) == 6
     told = [turn.messages[-1].content for turn in episode.turns]
     assert "Walk to the last square.\nYou may: [left], [down], [right], [up]" in told[0]
@@ -89,13 +89,13 @@ def test_a_registered_environment_is_played_with_named_actions(model_folder):
 
 def test_a_hole_ends_the_episode_without_reward(model_folder):
     episode = play_lake(model_folder, "[right]", "[down]", "[down]")
-    assert (len(episode.turns), episode.metrics["score"]) == (2, 0.0)
+    assert (len(episode.turns), episode.scores["team"]) == (2, 0.0)
 
 
 @pytest.mark.parametrize("bad", ["left", "[west]", "[left] or [up]", "", "<think>[left]</think>"])
 def test_an_illegal_action_is_told_counted_and_penalised_and_does_nothing(model_folder, bad):
     episode = play_lake(model_folder, bad, *SHORTEST, penalty=0.25)
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
     assert episode.metrics["count/illegal_actions"] == 1
     assert episode.turns[0].world_rewards == {"step": -0.25}
     assert NOTICE in episode.turns[1].messages[-1].content
@@ -104,7 +104,7 @@ def test_an_illegal_action_is_told_counted_and_penalised_and_does_nothing(model_
 def test_steps_can_be_paid_at_once_on_the_scale_of_the_score(model_folder):
     episode = play_lake(model_folder, *SHORTEST, low=0.0, high=2.0, step_rewards=True)
     assert [turn.score for turn in episode.turns] == [0.0] * 5 + [0.5]
-    assert episode.metrics["score"] == 0.5
+    assert episode.scores["team"] == 0.5
 
 
 def test_a_sum_beyond_the_declared_range_is_an_error_and_not_a_score(model_folder):
@@ -123,7 +123,7 @@ def test_texts_are_actions_where_the_space_is_of_texts(model_folder):
     says = ["much too long a text", f"<think>hm</think> {word}", word]
     episode = play_in(environment, task, multi_turn, said_by(model_folder, actor=says))
     assert word in episode.turns[0].messages[-1].content
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
     assert episode.metrics["count/illegal_actions"] == 1
 
 

@@ -123,7 +123,7 @@ def test_a_whole_episode_ends_when_the_model_says_so_and_never_shows_the_referen
         team = said_by(model_folder, actor=answers)
         episode = play_in(environment, task, multi_turn, team)
         assert ROW["answer"] not in json.dumps(foreign.bodies[0])
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
     assert episode.metrics["count/llm_replies"] == 2
     assert [turn.path for turn in episode.turns] == [(0,), (1,)]  # the SDK's tasks take no number
     shown = [message.content for turn in episode.turns for message in turn.messages]
@@ -282,7 +282,7 @@ def test_an_episode_without_an_answer_is_an_error_and_has_no_reward(open_world, 
     episode = asyncio.run(main())
     assert episode.error is not None
     assert episode.error.startswith("InfrastructureError: ")
-    assert "score" not in episode.metrics
+    assert "team" not in episode.scores
 
 
 def test_no_more_requests_are_under_way_than_are_allowed(open_world):

@@ -120,7 +120,7 @@ def test_draws_ahead_of_updates_follow_from_the_episodes_before_their_bound(mode
         assert {row["task"] for row in rows} == set(tasks)
         scores = {row["episode"]: (tasks[row["task"]], row["score"]) for row in rows}
         again.update(
-            step, [Episode(n, t, 0, 0, metrics={"score": s}) for n, (t, s) in scores.items()]
+            step, [Episode(n, t, 0, 0, scores={"team": s}) for n, (t, s) in scores.items()]
         )
         drawn.append(set(tasks))
     assert drawn[2] & drawn[0]  # of what step 1 played, some come again as soon as they may

@@ -88,7 +88,7 @@ def test_agents_take_the_seats_and_each_sees_its_own_view(model_folder):
     assert f"hold the {cards[1]}" not in shown(third)
     assert "You may: [call], [fold]" in shown(third)  # the game's own mask
     won = 2.0 if CARDS.index(cards[0]) > CARDS.index(cards[1]) else -2.0
-    assert (episode.metrics["score/ann"], episode.metrics["score/ben"]) == (won, -won)
+    assert (episode.scores["ann"], episode.scores["ben"]) == (won, -won)
     assert episode.metrics["count/illegal_moves"] == 0
 
 
@@ -98,19 +98,19 @@ def test_an_illegal_action_is_told_and_counted_and_a_second_one_ends_the_game(mo
     assert "not one legal action" in shown(warned.turns[1])
     assert warned.metrics["count/illegal_moves"] == 1
     lost = play_game(model_folder, {"ann": ["raise", "[raise]"], "ben": []}, illegal_reward=-3.0)
-    assert (lost.metrics["score/ann"], lost.metrics["score/ben"]) == (-3.0, 0.0)
+    assert (lost.scores["ann"], lost.scores["ben"]) == (-3.0, 0.0)
     assert lost.metrics["count/illegal_moves"] == 2
 
 
 def test_a_game_that_takes_too_long_is_cut_and_counted(model_folder):
     episode = play_game(model_folder, {"ann": ["[check]"], "ben": []}, max_moves=1)
-    assert episode.metrics["score/ann"] == episode.metrics["score/ben"] == 0.0
+    assert episode.scores["ann"] == episode.scores["ben"] == 0.0
     assert episode.metrics["count/games_cut"] == 1
 
 
 def test_a_finished_game_is_not_counted_as_cut(model_folder):
     episode = play_game(model_folder, {"ann": ["[bet]"], "ben": ["[fold]"]}, max_moves=2)
-    assert episode.metrics["score/ann"] == 1.0
+    assert episode.scores["ann"] == 1.0
     assert "count/games_cut" not in episode.metrics
 
 
@@ -125,7 +125,7 @@ def test_players_who_are_out_are_not_asked_again_and_keep_what_they_earned(model
     # eva may not leave at first: she is warned
     assert said == ["ann", "ben", "eva", "eva", "ann", "ben", "eva", "ben"]
     assert "2 have left" in shown(episode.turns[-1])
-    won = {name: episode.metrics[f"score/{name}"] for name in ("ann", "ben", "eva")}
+    won = {name: episode.scores[name] for name in ("ann", "ben", "eva")}
     assert won == {"ann": 1.0, "eva": 2.0, "ben": 3.0}
 
 

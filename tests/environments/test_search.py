@@ -37,8 +37,8 @@ def steps(environment, task, *actions):
     return asyncio.run(main())
 
 
-def score(environment, task, answer, **metrics):
-    episode = Episode("e", task, 0, 0, answer=answer, metrics=metrics)
+def score(environment, task, answer, **notes):
+    episode = Episode("e", task, 0, 0, answer=answer, **notes)
     return asyncio.run(environment.open(task, seed=0).score(episode))["team"]
 
 
@@ -112,7 +112,7 @@ def test_the_last_complete_answer_of_the_final_text_is_scored():
         ("<answer>Miss Austen</answer>", 0.0),
     ):
         assert score(environment, task, text) == value, text
-    assert score(environment, task, "<answer>Austen</answer>", truncated=1.0) == 0.0
+    assert score(environment, task, "<answer>Austen</answer>", is_truncated=True) == 0.0
 
 
 def test_f1_is_a_metric_by_option():
@@ -171,7 +171,7 @@ def test_a_failed_search_is_an_infrastructure_error_of_the_episode_and_no_reward
     assert rollout.failures["SearchError"] > 0
     for episode in rollout.unused:
         assert episode.error.startswith("Search")
-        assert "score" not in episode.metrics
+        assert "team" not in episode.scores
         assert episode.rewards == {}
 
 

@@ -16,8 +16,8 @@ from rolecall.workflows.single import single
 from tests.environments.contexts import play_in, said_by
 
 
-def score(environment, task, answer, **metrics):
-    episode = Episode("e", task, 0, 0, answer=answer, metrics=metrics)
+def score(environment, task, answer, **notes):
+    episode = Episode("e", task, 0, 0, answer=answer, **notes)
     return asyncio.run(environment.open(task, seed=0).score(episode))["team"]
 
 
@@ -54,7 +54,7 @@ def test_thinking_is_no_part_of_the_answer_and_an_empty_or_cut_answer_scores_not
     assert score(environment, task, "<think>the dog</think>The cat sat") == 1.0
     for empty in ("", " \n", "<think>the cat sat</think>"):
         assert score(environment, task, empty) == 0.0
-    assert score(environment, task, "the cat sat", truncated=1.0) == 0.0
+    assert score(environment, task, "the cat sat", is_truncated=True) == 0.0
 
 
 def test_generated_reports_are_the_same_each_time_and_no_test_report_is_trained_on():
@@ -121,7 +121,7 @@ def test_a_whole_episode_is_scored(model_folder):
     environment = TextEnvironment()
     task = environment.tasks("test")[0]
     episode = play_in(environment, task, single, said_by(model_folder, solver=[task.answer]))
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
 
 
 def test_the_better_of_two_drafts_is_played(model_folder):

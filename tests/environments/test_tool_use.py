@@ -34,7 +34,7 @@ def test_look_ups_and_a_calculation_reach_every_generated_answer(kind, model_fol
     sums = call("calculator", expression=task.info["expression"])
     done = f"<answer>{task.answer}</answer>"
     episode = play_with_tools(model_folder, task, lookups, sums, done)
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
     assert episode.metrics["count/tool_calls"] == len(task.info["lookups"]) + 1
     [seen] = episode.turns[1].calls
     assert seen["result"] == task.answer
@@ -74,7 +74,7 @@ def test_bad_calls_are_told_and_counted_and_the_episode_goes_on(model_folder):
     assert counts == {"count/tool_refused": 1, "count/tool_unknown": 1, "count/tool_malformed": 1}
     assert "nothing is known of 'unicorn'" in episode.turns[0].calls[0]["result"]
     assert [turn.valid for turn in episode.turns] == [False, False, True]
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
 
 
 def test_a_workflow_of_several_turns_ends_with_the_answer(model_folder):
@@ -83,7 +83,7 @@ def test_a_workflow_of_several_turns_ends_with_the_answer(model_folder):
     episode = play_with_tools(model_folder, task, *says, flow=multi_turn, role="actor")
     assert len(episode.turns) == 3
     assert NOTICE in episode.turns[2].messages[-1].content
-    assert episode.metrics["score"] == 0.0
+    assert episode.scores["team"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_numbers_are_compared_by_value_and_words_as_words(given, accepted, same)
 
 
 def test_only_a_whole_last_answer_of_the_final_text_scores():
-    async def score(answer, **metrics):
+    async def score(answer, **notes):
         world = ToolUseEnvironment().open(Task("t", "?", 7), seed=0)
         return (await world.score(Episode("e", Task("t", "?"), 0, 0, answer=answer,
-                                          metrics=metrics)))["team"]  # fmt: skip
+                                          **notes)))["team"]  # fmt: skip
 
     for answer, value in (
         ("<answer>7</answer>", 1.0), ("7", 0.0), ("<answer>7", 0.0), ("<answer></answer>", 0.0),
@@ -117,7 +117,7 @@ def test_only_a_whole_last_answer_of_the_final_text_scores():
         ("<answer>8</answer> no: <answer> 7 </answer>", 1.0),
     ):  # fmt: skip
         assert asyncio.run(score(answer)) == value, answer
-    assert asyncio.run(score("<answer>7</answer>", truncated=1.0)) == 0.0
+    assert asyncio.run(score("<answer>7</answer>", is_truncated=True)) == 0.0
 
 
 def test_rows_bring_their_own_facts(tmp_path):

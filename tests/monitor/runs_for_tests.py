@@ -29,14 +29,14 @@ CONFIG = {
 def episode(task, attempt, *, score=0.0, advantage=None, text="4", source="add", error=None):
     """A solver that says `text`, and a verifier that says yes."""
     name = f"1:{task}:{attempt}"
-    metrics = {} if score is None else {"score": score}
+    scores = {} if score is None else {"team": score}
     found = Episode(
         id=name,
         task=Task(task, f"What is {task}?", "4", {"source": source}),
         attempt=attempt,
         seed=0,
         rewards={"team": score or 0.0},
-        metrics=metrics,
+        scores=scores,
         answer=text,
         error=error,
     )

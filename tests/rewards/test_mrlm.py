@@ -17,7 +17,7 @@ def paid(reward, answer: str, *, truth=42, score: float | None = None, turns=(),
     found.task = Task("x", "?", truth, info)
     found.answer = answer
     if score is not None:
-        found.metrics["score"] = score
+        found.scores["team"] = score
     return asyncio.run(reward(found, World()))["team"]
 
 
@@ -47,7 +47,7 @@ def test_code_is_the_share_of_tests_and_one_more_if_all_pass(share, expected):
 
 def test_code_without_a_program_pays_for_it():
     found = episode(0, [], {})
-    found.metrics["score"] = 0.0
+    found.scores["team"] = 0.0
     found.count("no_code")
     assert asyncio.run(Code()(found, World())) == {"team": -0.5}
 

@@ -21,7 +21,7 @@ def played(score: float, *, planner: bool = True, calls: tuple[bool, ...] = (Tru
         one.parents, one.valid = (plan.id,), valid
         made.append(one)
     found = episode(0, [*made, last], {})
-    found.metrics["score"] = score
+    found.scores["team"] = score
     return found
 
 
@@ -71,6 +71,6 @@ def test_what_cannot_be_paid_is_an_error():
     of = played(1.0)
     with pytest.raises(ValueError, match=r"nobody is called 'chief'.*planner, worker0, worker1"):
         paid(Matpo(planner="chief"), of)
-    del of.metrics["score"]
+    del of.scores["team"]
     with pytest.raises(ValueError, match="no score of the team"):
         paid(Matpo(), of)

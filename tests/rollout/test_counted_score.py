@@ -89,7 +89,7 @@ def test_the_own_score_of_the_counted_agent_is_the_headline_also_when_it_was_sto
 
 
 def test_an_agent_without_a_score_of_its_own_has_the_teams():
-    episode = Episode("e", Task("x", ""), 0, 0, metrics={"score": 0.5}, counted_agent="ann")
+    episode = Episode("e", Task("x", ""), 0, 0, scores={"team": 0.5}, counted_agent="ann")
     assert episode.headline == 0.5
 
 

@@ -18,7 +18,7 @@ def rates(*, lag: int = 0, **options) -> PassRates:
 def episodes(task: str, *scores: float, error: str | None = None) -> list[Episode]:
     made = Task(task, "?", None, {"source": "s", "family": "f"})
     return [
-        Episode(f"{task}:{n}", made, n, 0, metrics={"score": score}, error=error)
+        Episode(f"{task}:{n}", made, n, 0, scores={"team": score}, error=error)
         for n, score in enumerate(scores)
     ]
 

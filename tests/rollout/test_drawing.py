@@ -174,7 +174,7 @@ def rates(by: str, *, lag: int = 0, **options) -> PassRates:
 
 def scored(task: Task, *scores: float) -> list[Episode]:
     return [
-        Episode(f"{task.id}:{n}", task, n, 0, metrics={"score": score})
+        Episode(f"{task.id}:{n}", task, n, 0, scores={"team": score})
         for n, score in enumerate(scores)
     ]
 

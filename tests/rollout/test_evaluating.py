@@ -56,7 +56,7 @@ def attempts(source: str, *scores: float, number: int = 0) -> list[Episode]:
     for attempt, score in enumerate(scores):
         made = episode(attempt, [], {})
         made.task = Task(f"{source}-{number}", "?", "1", {"source": source})
-        made.metrics["score"] = float(score)
+        made.scores["team"] = float(score)
         group.append(made)
     return group
 

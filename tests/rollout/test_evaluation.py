@@ -41,7 +41,7 @@ def test_scores_are_reported_by_data_source():
         for attempt, value in enumerate(scores):
             made = episode(attempt, [], {})
             made.task = Task(f"t{number}", "?", "1", {"source": source})
-            made.metrics["score"] = float(value)
+            made.scores["team"] = float(value)
             group.append(made)
         groups.append(group)
     found = summarise(groups, EvaluationConfig(samples=2, k=2))
@@ -55,22 +55,22 @@ def test_scores_are_reported_by_data_source():
 
 def test_one_agents_own_score_counts_where_it_is_named():
     group = []
-    for metrics in ({"score/a": 2.0, "score/b": -2.0}, {"score/a": -1.0, "score/b": 1.0}):
+    for scores in ({"a": 2.0, "b": -2.0}, {"a": -1.0, "b": 1.0}):
         group.append(episode(len(group), [], {}))
-        group[-1].metrics = metrics
+        group[-1].scores = scores
     options = {"samples": 2, "k": 2}
     assert summarise([group], EvaluationConfig(**options))["avg@2"] == 0.0
     found = summarise([group], EvaluationConfig(agent="a", **options))
     assert (found["avg@2"], found["pass@2"]) == (0.5, 1.0)
-    group[1].metrics = {"score": 1.0}  # the team's, where it has none of its own
+    group[1].scores = {"team": 1.0}  # the team's, where it has none of its own
     assert summarise([group], EvaluationConfig(agent="a", **options))["avg@2"] == 1.5
 
 
 def test_a_headline_counts_where_nobody_is_paid_for_it():
     group = []
-    for metrics in ({"headline": 1.0}, {"headline": 0.0, "score": 1.0}, {}, {"score": 1.0}):
+    for judged, scores in ((1.0, {}), (0.0, {"team": 1.0}), (None, {}), (None, {"team": 1.0})):
         group.append(episode(len(group), [], {}))
-        group[-1].metrics = metrics
+        group[-1].judged_score, group[-1].scores = judged, scores
     assert summarise([group], EvaluationConfig(samples=4, k=1))["avg@4"] == 0.5
 
 

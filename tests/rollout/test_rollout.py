@@ -35,7 +35,7 @@ def context(
 
 
 async def correct(episode, world):
-    return {"team": episode.metrics["score"]}
+    return {"team": episode.scores["team"]}
 
 
 def run(coroutine):
@@ -55,7 +55,7 @@ def test_an_episode_records_turns_rewards_and_answer(model_folder):
     assert episode.id == "3:train-0:2"
     assert episode.answer == "c"
     assert episode.rewards == {"team": 1.0}
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
     [turn] = episode.turns
     assert (turn.agent, turn.path, turn.id) == ("solver", (0,), "3:train-0:2/0")
     assert turn.text == "c"

@@ -143,7 +143,7 @@ def test_a_matrix_has_the_mean_over_tasks_that_evaluations_have():
     groups = []
     for source, number, score in (("s", 0, 1.0), ("s", 1, 0.0), ("t", 0, 0.5), ("s", 2, 0.5)):
         task = Task(f"{number}", "?", info={"source": source})
-        groups.append([Episode(f"{source}{number}", task, 0, 0, metrics={"score": score})])
+        groups.append([Episode(f"{source}{number}", task, 0, 0, scores={"team": score})])
     scores = Scores()
     for group in groups:
         scores.write(group)

@@ -120,7 +120,7 @@ def test_attempts_that_failed_are_made_again(tmp_path):
     with journal:
         for number, error in ((0, None), (1, "ConnectionError: away")):
             made = episode(number, [turn()], {}, task="t")
-            made.metrics["score"], made.error = 1.0, error
+            made.scores["team"], made.error = 1.0, error
             journal.round(1).append(made)
         around = EvaluationOutputs(journals=journal)
         playing = evaluation._Evaluation(_context(), EvaluationConfig(samples=2), "test", around)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from types import SimpleNamespace
 
@@ -25,8 +26,21 @@ def example():
     made.utility = Utility(1.0, 0.5, 0.25, 2.0, 1.5)
     found = episode(1, [made], {"team": 1.0})
     found.task = Task("x", "2+2?", ["4", "four"], {"source": "sums"})
-    found.metrics = {"score": 1.0}
+    found.scores = {"team": 1.0}
     return found
+
+
+def test_a_record_of_version_0_1_is_read():
+    """Its scores stood among the metrics."""
+    record = json.loads(to_json(example()))
+    for name in ("scores", "judged_score", "is_truncated", "is_mistake"):
+        del record[name]
+    record["metrics"] = {"score": 1.0, "score/solver": 0.5, "headline": 0.25, "wall_s": 2.0}
+    record["metrics"] |= {"truncated": 1.0, "mistake": 0.0}
+    read = from_json(json.dumps(record))
+    assert read.scores == {"team": 1.0, "solver": 0.5}
+    assert (read.judged_score, read.is_truncated, read.is_mistake) == (0.25, True, False)
+    assert read.metrics == {"wall_s": 2.0}
 
 
 def same(a, b) -> bool:

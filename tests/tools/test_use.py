@@ -280,7 +280,7 @@ def test_half_of_a_surrogate_pair_is_told_and_the_episode_is_scored(model_folder
     ]
     episode = play_with(model_folder, replies, Stateless(calculator), Stateless(broken))
     assert episode.error is None
-    assert "score" in episode.metrics
+    assert "team" in episode.scores
     assert episode.metrics["count/tool_malformed"] == 3
     assert episode.turns[4].messages[-1].content == "<tool_response>\n?\n</tool_response>"
     assert from_json(to_json(episode)).turns[0].info == episode.turns[0].info
@@ -359,7 +359,7 @@ def test_a_world_can_bring_tools(model_folder):
             self.closed = True
 
     episode = play_with(model_folder, [call("now"), "c"], WorldTools(), environment=Clock())
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
     without = play_with(model_folder, ["c"], WorldTools())
     assert without.error.startswith("ValueError: LettersWorld offers no tools")
 

@@ -95,7 +95,7 @@ def test_what_has_not_ended_is_cut_and_its_group_goes_on_without_it(model_folder
     }  # fmt: skip
     assert (rollout.num_cut, rollout.num_carried) == (2, 0)
     assert not rollout.failures
-    assert min(e.metrics["score"] for e in rollout.episodes) == 1.0  # nothing counts as 0
+    assert min(e.scores["team"] for e in rollout.episodes) == 1.0  # nothing counts as 0
 
 
 def test_a_group_that_has_not_ended_is_whole_in_a_later_step(model_folder, tmp_path):

@@ -276,7 +276,7 @@ def test_a_talk_that_outgrows_the_context_is_cut_and_counts(model_folder):
     assert found.error is None
     assert found.turns
     assert found.rewards == {"team": 0.0}
-    assert found.metrics["truncated"] == found.metrics["count/context_full"] == 1.0
+    assert (found.is_truncated, found.metrics["count/context_full"]) == (True, 1.0)
 
 
 def test_an_evaluation_counts_what_was_cut_and_says_what_it_could_not_score(model_folder):

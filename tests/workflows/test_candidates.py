@@ -104,7 +104,7 @@ def test_the_world_goes_on_from_the_played_child_not_from_a_second_step(model_fo
     [world] = made.environment.worlds
     assert [move.rsplit(":", 1)[0] for move in world.moves] == ["one:aww", "two:xw"]
     assert episode.rewards == {}
-    assert episode.metrics["score"] == 2.0
+    assert episode.scores["team"] == 2.0
     said = [turn for turn in episode.turns if turn.agent == "two"]
     assert all("[one]\naww" in turn.messages[-1].content for turn in said)
 

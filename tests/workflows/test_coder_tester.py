@@ -51,7 +51,7 @@ def test_it_ends_when_all_written_tests_pass(model_folder, world):
     assert "but it gives 2" in shown(again)
     assert "I multiply" not in shown(again)
     assert episode.answer == RIGHT
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_without_code_or_tests_it_goes_on_to_the_last_turn(model_folder, world):
     assert "There is no fenced python block." in shown(turns_of(episode, "coder")[1])
     assert "There is no code to test." in shown(turns_of(episode, "tester")[1])
     assert [turn.valid for turn in episode.turns] == [False, True, True, False]
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0

@@ -80,7 +80,7 @@ def test_files_pass_from_role_to_role_and_the_submission_is_scored(model_folder,
     assert "model.pkl" in shown(analyst)
     assert episode.answer == "I submitted."
     assert episode.metrics["count/completed"] == 1.0
-    assert episode.metrics["score"] > 0.9
+    assert episode.scores["team"] > 0.9
 
 
 def test_a_role_that_leaves_nothing_is_recorded_and_the_others_see_what_there_is(
@@ -97,7 +97,7 @@ def test_a_role_that_leaves_nothing_is_recorded_and_the_others_see_what_there_is
         f"count/{name}"
         for name in ("missing_engineer", "missing_modeler", "missing_analyst", "submission_missing")
     }
-    assert episode.metrics["score"] == 0.0
+    assert episode.scores["team"] == 0.0
 
 
 def test_with_more_tries_a_role_is_told_what_it_lacks(model_folder, world):

@@ -107,7 +107,7 @@ def test_the_verifier_sees_what_was_computed_and_not_the_solver(model_folder, sh
     assert "It gives 7." in shown(verifier)
     assert "ran print(3+4)" in shown(verifier)
     assert ("Add them." in shown(verifier)) == show_solver
-    assert episode.metrics["score"] == 1.0
+    assert episode.scores["team"] == 1.0
 
 
 def test_without_code_the_verifier_is_told_so(model_folder):
@@ -547,7 +547,7 @@ def test_pioneer_and_observer_earn_the_sum_of_both_scores(model_folder, first, s
     asyncio.run(pay_correct(episode))
     both = float(first == RIGHT) + float(second == RIGHT)
     assert [episode.total(turn) for turn in episode.turns] == [both, both]
-    assert episode.metrics["score"] == float(second == RIGHT), "the team's score is still shown"
+    assert episode.scores["team"] == float(second == RIGHT), "the team's score is still shown"
 
 
 def test_a_debater_who_is_paid_for_its_own_answer_earns_no_share_of_the_vote(model_folder):

@@ -209,7 +209,11 @@ class Episode:
     seed: int  # for worlds and shuffles of this attempt
     turns: list[Turn] = field(default_factory=list)  # ordered by path once the episode is over
     rewards: dict[str, float] = field(default_factory=dict)  # agent name or "team" -> outcome
-    metrics: dict[str, float] = field(default_factory=dict)  # e.g. score, wall_s
+    scores: dict[str, float] = field(default_factory=dict)  # of the world: agent name or "team"
+    judged_score: float | None = None  # the team's, where nobody is paid for it: it is shown
+    is_truncated: bool = False  # a length limit cut the answer, or the talk outgrew a context
+    is_mistake: bool = False  # the error is one of the code: another try would raise it again
+    metrics: dict[str, float] = field(default_factory=dict)  # measurements, e.g. wall_s
     answer: str = ""  # what the workflow returned
     error: str | None = None  # "Type: message"; an errored episode is never trained on
     step: int | None = None  # of the training; None in an evaluation
@@ -231,21 +235,33 @@ class Episode:
 
     def agent_score(self, agent: str | None) -> float | None:
         """Return an agent's own score if it has one, else the team's."""
-        own = None if agent is None else self.metrics.get(f"score/{agent}")
+        own = None if agent is None else self.scores.get(agent)
         return self.team_score if own is None else own
 
     @property
     def team_score(self) -> float | None:
         """The team's score.
 
-        It is what the world says under the name `headline`, where nobody is paid for it (was the
-        judge right?), else its `score`, else the mean of the agents' own.
+        It is `judged_score` where nobody is paid for it (was the judge right?), else the world's
+        score of the team, else the mean of the agents' own.
         """
-        for name in ("headline", "score"):
-            if name in self.metrics:
-                return self.metrics[name]
-        own = [value for name, value in self.metrics.items() if name.startswith("score/")]
-        return sum(own) / len(own) if own else None
+        if self.judged_score is not None:
+            return self.judged_score
+        own = [score for owner, score in self.scores.items() if owner != "team"]
+        return self.scores.get("team", sum(own) / len(own) if own else None)
+
+    @property
+    def all_metrics(self) -> dict[str, float]:
+        """Scores and measurements by name, as trackers and coaches read them."""
+        scores = {
+            "score" if owner == "team" else f"score/{owner}": score
+            for owner, score in self.scores.items()
+        }
+        if self.judged_score is not None:
+            scores["headline"] = self.judged_score
+        if self.is_truncated:
+            scores["truncated"] = 1.0
+        return scores | self.metrics
 
     def owner(self, agent: str) -> str:
         """Whose outcome an agent's turns carry: its own entry if it has one, else the team's."""

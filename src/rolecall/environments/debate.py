@@ -119,7 +119,7 @@ class DebateWorld(World):
             episode.count("debates_known")
             if right:
                 episode.count("debates_right")
-            episode.metrics["headline"] = float(right)
+            episode.judged_score = float(right)
             if any(turn.agent == "judge" for turn in episode.turns):
                 paid["judge"] = float(right)
         return paid

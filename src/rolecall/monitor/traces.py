@@ -63,7 +63,7 @@ class Weave:
             )
             for turn in episode.turns:
                 self._turn(turn, parent=call)
-            output = {"answer": episode.answer, "rewards": episode.rewards} | episode.metrics
+            output = {"answer": episode.answer, "rewards": episode.rewards} | episode.all_metrics
             error = RuntimeError(episode.error) if episode.error else None
             self._client.finish_call(call, output, error)
 

@@ -11,10 +11,7 @@ async def correct(episode: Episode, world: World) -> dict[str, float]:
 
     An agent that the workflow pays itself has no share of it: it would be paid twice.
     """
-    paid_to = {"team": episode.metrics["score"]} if "score" in episode.metrics else {}
-    for name, value in episode.metrics.items():
-        if name.startswith("score/"):
-            paid_to[name.removeprefix("score/")] = value
+    paid_to = dict(episode.scores)
     paid = {turn.agent for turn in episode.turns if turn.paid is not None}
     if not paid:
         return paid_to

@@ -90,6 +90,6 @@ def score_form(turns: list[Turn]) -> float:
 
 def outcome(episode: Episode) -> float:
     """Return the score of the team's answer. Raises ValueError in a world that does not say so."""
-    if "score" not in episode.metrics:
+    if "team" not in episode.scores:
         raise ValueError(f"{episode.id} has no score of the team")
-    return episode.metrics["score"]
+    return episode.scores["team"]

@@ -170,7 +170,7 @@ async def play_until_done(
         if episode.error is None:
             break
         failed.append(episode)
-        if episode.metrics["mistake"]:
+        if episode.is_mistake:
             break
     return Played(episode, failed)
 
@@ -202,7 +202,9 @@ async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -
     if context.player is not None:
         return await context.player.replay(episode, swap)
     name = f"{episode.id}~" + ("" if swap is None else f"{swap.path}{swap.draw}")
-    again = replace(episode, id=name, turns=[], rewards={}, metrics={}, answer="", error=None)
+    again = replace(episode, id=name, turns=[], rewards={}, scores={}, metrics={}, answer="")
+    again.judged_score, again.error = None, None
+    again.is_truncated = again.is_mistake = False
     recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
     return await _play(context, again, swap=swap, recorded=recorded)
 
@@ -244,7 +246,7 @@ async def _play(
             episode.error = f"{type(cause).__name__}: {message}" + (
                 f" ({location})" if location else ""
             )
-            episode.metrics["mistake"] = float(isinstance(cause, MISTAKES))
+            episode.is_mistake = isinstance(cause, MISTAKES)
     _order_turns(episode)
     episode.metrics["wall_s"] = time.monotonic() - started
     return episode
@@ -261,10 +263,9 @@ async def _run(context: RolloutContext, episode: Episode, team: Team) -> None:
         answer = await _answer(context, episode, team, world)
         episode.answer = check_text(answer, workflow=context.workflow.play)
         if isinstance(answer, Turn) and answer.finish == "length":
-            episode.metrics["truncated"] = 1.0  # a world may distrust an answer that was cut
+            episode.is_truncated = True  # a world may distrust an answer that was cut
         _order_turns(episode)
-        for owner, score in (await _scores(context, episode, world)).items():
-            episode.metrics["score" if owner == "team" else f"score/{owner}"] = score
+        episode.scores = await _scores(context, episode, world)
         for name, (reward, weight) in context.rewards.items():
             result = followers.get(name, reward)(episode, world)
             paid = await await_user(result, what=f"reward {name!r}", call=reward)
@@ -307,7 +308,7 @@ async def _answer(context: RolloutContext, episode: Episode, team: Team, world: 
         if not episode.turns or not isinstance(first_error(error), ContextFullError):
             raise
         episode.count("context_full")
-        episode.metrics["truncated"] = 1.0
+        episode.is_truncated = True
         return None
     _check_choices(episode)
     return answer

@@ -44,7 +44,19 @@ def from_json(line: str) -> Episode:
     record = json.loads(line)
     record["task"] = Task(**record["task"])
     record["turns"] = [_turn(turn) for turn in record["turns"]]
+    if "scores" not in record:
+        _split_metrics(record)
     return Episode(**record)
+
+
+def _split_metrics(record: dict[str, Any]) -> None:
+    """Give a record of version 0.1 the fields that stood among its metrics."""
+    metrics = record["metrics"]
+    owners = {name: name.partition("/") for name in metrics if name.partition("/")[0] == "score"}
+    record["scores"] = {owner or "team": metrics.pop(n) for n, (_, _, owner) in owners.items()}
+    record["judged_score"] = metrics.pop("headline", None)
+    record["is_truncated"] = bool(metrics.pop("truncated", 0.0))
+    record["is_mistake"] = bool(metrics.pop("mistake", 0.0))
 
 
 def _turn_record(turn: Turn) -> dict[str, Any]:
@@ -218,7 +230,7 @@ def _read_episode(row: dict[str, Any]) -> Episode:
         attempt=row["attempt"],
         seed=0,
         rewards=dict(row["episode_rewards"]),
-        metrics={} if row["score"] is None else {"headline": row["score"]},
+        judged_score=row["score"],
         answer=row["answer"],
         error=row["error"],
         step=row["step"],

@@ -36,9 +36,9 @@ class Scores:
                 continue
             task = task_key(episode)
             self.by_task[TEAM][task].append(episode.team_score or 0.0)
-            for name, value in episode.metrics.items():
-                if name.startswith("score/"):
-                    self.by_task[name.removeprefix("score/")][task].append(value)
+            for owner, score in episode.scores.items():
+                if owner != "team":
+                    self.by_task[owner][task].append(score)
 
     def means(self) -> dict[str, Score]:
         """Return the mean scores over tasks, by agent and as `team`."""

@@ -33,7 +33,7 @@ class HeavyTailed:
         self.agent, self.par, self.least, self.tail = agent, par, least, tail
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
-        score = episode.metrics.get("score", 0.0)
+        score = episode.scores.get("team", 0.0)
         paid = {turn.agent: score for turn in episode.turns}
         if self.agent in paid:
             paid[self.agent] = self.par + (score - self.par) * self.factor(episode.task.id)

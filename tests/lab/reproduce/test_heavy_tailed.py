@@ -19,7 +19,7 @@ SCORES = [1.0, 1.0, 1.0, 0.0]
 
 def paid(reward: HeavyTailed, score: float, task: str = "x") -> dict[str, float]:
     made = episode(0, [turn("solver"), turn("verifier")], {}, task=task)
-    made.metrics["score"] = score
+    made.scores["team"] = score
     return asyncio.run(reward(made, World()))
 
 

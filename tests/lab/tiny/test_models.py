@@ -84,7 +84,7 @@ def test_it_is_right_in_85_percent_when_it_works_in_steps(played):
 
 
 def test_the_untrained_team_answers_30_to_60_percent(played):
-    assert 0.30 <= sum(e.metrics["score"] for e in played) / len(played) <= 0.60
+    assert 0.30 <= sum(e.scores["team"] for e in played) / len(played) <= 0.60
 
 
 def test_it_has_good_and_bad_habits(played):

@@ -199,7 +199,7 @@ def said(*texts: str, name: str = "4:t:0", agents: tuple[str, ...] = ()) -> Epis
         turns.append(turn)
     task = Task("t", "What is 6 * 7?", answer="42")
     episode = Episode(name, task, attempt=0, seed=0, turns=turns)
-    episode.metrics["score"] = 1.0
+    episode.scores["team"] = 1.0
     return episode
 
 

@@ -272,7 +272,7 @@ def test_an_action_without_a_score_may_earn_its_outcome_alone():
 
 def test_the_reward_is_the_declared_mix_of_score_and_outcome():
     episode = said("a", "b")
-    episode.metrics = {"score": 0.5, "score/agent1": 1.0}
+    episode.scores = {"team": 0.5, "agent1": 1.0}
     play(eight, episode, w_process=0.25, w_outcome=0.5)
     assert [turn.rewards["coach"] for turn in episode.turns] == pytest.approx([0.45, 0.7])
     last = said("a", "b")
@@ -283,7 +283,7 @@ def test_the_reward_is_the_declared_mix_of_score_and_outcome():
 @pytest.mark.parametrize("score", [None, 7.0, float("nan")])
 def test_an_outcome_that_is_no_share_is_an_error_before_any_request(score):
     episode = said("a")
-    episode.metrics = {} if score is None else {"score": score}
+    episode.scores = {} if score is None else {"team": score}
     with pytest.raises(ValueError, match="outcome"):
         play(eight, episode, w_outcome=1.0)
 
@@ -311,7 +311,7 @@ def test_the_second_pass_sees_the_outcome_and_both_scores_are_kept():
         return asked.json(9)
 
     episode = said("a")
-    episode.metrics["score"] = 0.0
+    episode.scores["team"] = 0.0
     server, _ = play(rule, episode, hindsight=True)
     written = episode.turns[0].coach
     assert (written.score, written.final.score) == (9.0, 2.0)
@@ -321,7 +321,7 @@ def test_the_second_pass_sees_the_outcome_and_both_scores_are_kept():
 
 def test_hindsight_without_an_outcome_is_an_error():
     episode = said("a")
-    episode.metrics = {}
+    episode.scores = {}
     with pytest.raises(ValueError, match="hindsight"):
         play(eight, episode, hindsight=True)
 

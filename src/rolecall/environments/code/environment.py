@@ -208,7 +208,7 @@ class CodeWorld(World):
         program = self._program(episode.answer)
         if program is None:
             episode.count("no_code")
-        if program is None or episode.metrics.get("truncated"):
+        if program is None or episode.is_truncated:
             return {"team": 0.0}
         prelude = self.task.info.get("prelude", "")
         tests = (repr(self.task.answer), self.entry_point, prelude)  # ids repeat between splits

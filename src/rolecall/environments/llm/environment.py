@@ -131,7 +131,7 @@ class LlmWorld(World):
         if self.setting.judges:
             return {"team": await self._judged(episode)}
         answer = find_tag(episode.answer, "answer")
-        if not answer or episode.metrics.get("truncated"):
+        if not answer or episode.is_truncated:
             return {"team": 0.0}
         return {"team": float(is_same_answer(answer, targets(self.task.answer)))}
 

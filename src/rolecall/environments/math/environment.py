@@ -139,7 +139,7 @@ class MathWorld(World):
 
     async def score(self, episode: Episode) -> dict[str, float]:
         value = extract(episode.answer)
-        if value is None or episode.metrics.get("truncated"):
+        if value is None or episode.is_truncated:
             return {"team": 0.0}
         verdict = await self.judge.equal(value, self.task.answer)
         if verdict.reason in ("text", "timeout", "memory", "crash"):

@@ -149,7 +149,7 @@ class SearchWorld(World):
         episode.metrics["count/search_queries"] = float(self.num_queries)
         episode.metrics["count/search_refused"] = float(self.num_refused)
         answer = find_tag(episode.answer, "answer")
-        if answer is None or episode.metrics.get("truncated"):
+        if answer is None or episode.is_truncated:
             return {"team": 0.0}
         return {"team": self._right(answer)}
 

@@ -89,7 +89,7 @@ class TextWorld(World):
 
     async def score(self, episode: Episode) -> dict[str, float]:
         """An empty answer, and one that the length limit cut, scores 0."""
-        if episode.metrics.get("truncated"):
+        if episode.is_truncated:
             return {"team": 0.0}
         return {"team": await self._likeness(episode.answer)}
 

@@ -94,7 +94,7 @@ class ToolUseWorld(World):
 
     async def score(self, episode: Episode) -> dict[str, float]:
         answer = find_tag(episode.answer, "answer")
-        if not answer or episode.metrics.get("truncated"):
+        if not answer or episode.is_truncated:
             return {"team": 0.0}
         return {"team": float(is_same_answer(answer, self.accepted))}
 

@@ -103,7 +103,7 @@ class Following:
         turns = [turn for turn in episode.turns if _is_judged(turn)]
         outcome = {
             name: value
-            for name, value in episode.metrics.items()
+            for name, value in episode.all_metrics.items()
             if not name.startswith(("count/", "coach/", "reward/"))
         }
         if self.settings.hindsight and not outcome:

@@ -67,8 +67,7 @@ class Mixing:
             episode.metrics[f"coach/{agent}"] = fmean(values)
 
     def _outcome(self, episode: Episode, turn: Turn) -> float:
-        metrics = episode.metrics
-        score = metrics.get(f"score/{turn.agent}", metrics.get("score"))
+        score = episode.scores.get(turn.agent, episode.scores.get("team"))
         if score is None or not 0 <= score <= 1:
             raise ValueError(
                 f"w_outcome needs an outcome of {turn.agent!r} in 0..1; {episode.id} has {score}"
