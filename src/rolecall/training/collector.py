@@ -68,11 +68,11 @@ class Collector:
                     break
                 whole.add(await self._round(step, tasks, journal, until))
                 late = until is not None and time.monotonic() > until
-                if len(whole.groups) >= groups or not self._refuses or late:
+                if len(whole.groups) >= groups or not self._filters_groups or late:
                     break
         finally:
             journal.close()
-        if len(whole.groups) < groups and self._refuses:
+        if len(whole.groups) < groups and self._filters_groups:
             log.warning("step=%d groups=%d wanted=%d", step, len(whole.groups), groups)
         async with self._taking:
             whole.add(await self._of_earlier_steps(step))
@@ -165,7 +165,7 @@ class Collector:
             await collection.cut()
 
     @property
-    def _refuses(self) -> bool:
+    def _filters_groups(self) -> bool:
         return any(
             algorithm_group.algorithm.filters_groups
             for algorithm_group in self.run.algorithm_groups

@@ -1,6 +1,6 @@
 """Predicts what sampling on a CPU holds beside weights and caches.
 
-A forward pass of the embedded engine computes up to `PREFILL_IDS` tokens of prompts together with
+A forward pass of the embedded engine computes up to `PREFILL_TOKENS` of prompts together with
 the newest token of each row in flight.
 
 Legend: W = width of a state, H / K = query / key-value heads, D = head size, I = inner width, V =
