@@ -124,7 +124,7 @@ def test_an_actor_that_cannot_be_reached_is_said_to_be_so():
 
 MONITORED = """
 import ray, sys
-from rolecall.cluster.endings import told_of
+from rolecall.cluster.endings import describe_death
 ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 class Victim:
     def wait(self):
@@ -133,7 +133,7 @@ class Victim:
 try:
     ray.get(ray.remote(max_restarts=0)(Victim).remote().wait.remote())
 except ray.exceptions.RayError as error:
-    print("told:", told_of(error))
+    print("told:", describe_death(error))
 """
 
 

@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from rolecall.cli.output import fail
+from rolecall.config.served import SGLangEngineConfig
 from rolecall.engines.served.connection import Connection, ServerError
 from rolecall.retrieval.remote import Servers
 from rolecall.runtime import secret_texts
@@ -62,7 +63,8 @@ def test_a_served_engines_key_is_not_shown_when_the_server_repeats_it(pad):
     with serving(lambda body, number: (401, answer)) as server:
 
         async def main() -> None:
-            engine = Connection(server.url, key=KEY, concurrency=1, timeout_s=5, pause_s=0.1)
+            options = {"url": server.url, "concurrency": 1, "timeout_s": 5, "pause_s": 0.1}
+            engine = Connection(SGLangEngineConfig(**options), key=KEY)
             try:
                 await engine.ask("POST", "/v1", read=lambda found: found, body={})
             finally:

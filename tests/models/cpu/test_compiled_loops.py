@@ -19,9 +19,9 @@ def number():
 """
 OUTER = """
 from folder.inner import number
-from folder.compiled import kept
+from folder.compiled import compile_outer
 
-@kept
+@compile_outer
 def twice():
     return 2 * number()
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 LOOP = """
 from rolecall.models.cpu import compiled
 
-@compiled.kept
+@compiled.compile_outer
 def doubled(x):
     return 2 * x
 
@@ -82,7 +82,7 @@ def test_without_a_place_to_write_loops_run_and_one_line_says_so(folder):
     (folder / "loop.py").write_text(
         LOOP.replace(
             "return 2 * x\n",
-            "return 2 * x\n\n\n" + ("@compiled.kept\ndef tripled(x):\n    return 3 * x\n"),
+            "return 2 * x\n\n\n" + ("@compiled.compile_outer\ndef tripled(x):\n    return 3 * x\n"),
         )
     )
     (folder / "blocked").write_text("a file where folders would be")

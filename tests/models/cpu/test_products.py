@@ -213,8 +213,8 @@ def test_what_was_tried_is_the_same_in_every_later_process(cache):
     cache.write_text(json.dumps({machine: table}))
     code = (
         "import torch; torch.set_num_threads(%d); "
-        "from rolecall.models.cpu.product_trials import ways_of; "
-        "print(*ways_of(64, 32))"
+        "from rolecall.models.cpu.product_trials import choose_ways; "
+        "print(*choose_ways(64, 32))"
     )
     code %= torch.get_num_threads()
     said = subprocess.run(
