@@ -22,6 +22,7 @@ import numpy as np
 from rolecall.agents.control_tokens import SOUGHT, Controls, controls, empty_schema
 from rolecall.agents.tool_form import CALL_ID, call_message, tool_form
 from rolecall.agents.turn_form import render, turn_form
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Ids, Message
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def prompt_ids(
     messages: list[Message],
     *,
     options: dict[str, object],
-    tools: list[dict[str, Any]] | None = None,
+    tools: list[JsonObject] | None = None,
 ) -> Ids:
     """[P] tokens up to where the assistant starts to speak. `tools`: schemas for the template.
 
@@ -73,7 +74,7 @@ class _Asked:
     key: tuple[object, ...]
     messages: list[Message] = field(compare=False)
     options: dict[str, object] = field(compare=False)
-    tools: list[dict[str, Any]] = field(compare=False)
+    tools: list[JsonObject] = field(compare=False)
 
 
 def _asked(
@@ -81,7 +82,7 @@ def _asked(
     said: Sequence[tuple[object, ...]],
     messages: list[Message],
     options: dict[str, object],
-    tools: list[dict[str, Any]],
+    tools: list[JsonObject],
 ) -> _Asked:
     """`said`: what it takes of each message."""
     template, chosen = str(tokenizer.chat_template), repr(sorted(options.items()))
@@ -109,12 +110,12 @@ def _pieces(
     shown: list[dict[str, str]],
     *,
     options: dict[str, object],
-    tools: list[dict[str, Any]],
+    tools: list[JsonObject],
 ) -> list[Ids]:
     """The tokens of what is `shown`, with each sampled turn in its place: text, turn, text ..."""
     places = [index for index, message in enumerate(messages) if message.tokens is not None]
     marks = _marks(len(places), absent_from=json.dumps([shown, tools], default=str))
-    marked: list[dict[str, Any]] = list(shown)
+    marked: list[JsonObject] = list(shown)
     for index, mark in zip(places, marks, strict=True):
         marked[index] = _marked(tokenizer, shown[index], messages[index], mark)
     pieces: list[Ids] = []
@@ -141,9 +142,7 @@ def _pieces(
     return pieces
 
 
-def _marked(
-    tokenizer: Tokenizer, entry: dict[str, str], message: Message, mark: str
-) -> dict[str, Any]:
+def _marked(tokenizer: Tokenizer, entry: dict[str, str], message: Message, mark: str) -> JsonObject:
     """Return a sampled turn for the template with a mark as its words, or in its first call."""
     if not message.called or not tool_form(tokenizer).names_calls:
         return entry | {"content": mark}
@@ -225,7 +224,7 @@ def _check(
     pieces: list[Ids],
     *,
     options: dict[str, object],
-    tools: list[dict[str, Any]],
+    tools: list[JsonObject],
 ) -> None:
     """Raises ValueError if any text added a control token to those of the layout itself.
 

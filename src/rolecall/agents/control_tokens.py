@@ -26,7 +26,10 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from rolecall.core.json_types import JsonObject, JsonValue
+
 if TYPE_CHECKING:
+    from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 # Llama templates print today's date unless told another; a prompt must not depend on the day.
@@ -67,7 +70,7 @@ class Controls:
                 break
         return text
 
-    def broken_schema(self, value: Any) -> Any:
+    def broken_schema(self, value: JsonValue) -> Any:
         """Return a tool's schema with all its texts, keys included, broken up."""
         if isinstance(value, str):
             return self.broken(value, framed=True)
@@ -83,7 +86,7 @@ def controls(tokenizer: Tokenizer) -> Controls:
     return _controls(tokenizer, str(tokenizer.chat_template))
 
 
-def empty_schema(value: Any) -> Any:
+def empty_schema(value: JsonValue) -> Any:
     """A schema of the same form without its texts; bare words stay, as templates go by them."""
     if isinstance(value, str):
         return value if WORD.fullmatch(value) else SOUGHT
@@ -118,11 +121,11 @@ def _controls(tokenizer: Tokenizer, template: str) -> Controls:
     )
 
 
-def _added(tokenizer: Tokenizer) -> dict[int, Any]:
+def _added(tokenizer: Tokenizer) -> dict[int, AddedToken]:
     return dict(getattr(tokenizer, "added_tokens_decoder", {}))
 
 
-def _conversations() -> Iterator[list[dict[str, Any]]]:
+def _conversations() -> Iterator[list[JsonObject]]:
     """Yield the forms of conversations that teams have without tools."""
     system = {"role": "system", "content": SOUGHT}
     user = {"role": "user", "content": SOUGHT}
@@ -132,7 +135,7 @@ def _conversations() -> Iterator[list[dict[str, Any]]]:
     yield [system, user, assistant, user, assistant]
 
 
-def _tool_conversations() -> Iterator[list[dict[str, Any]]]:
+def _tool_conversations() -> Iterator[list[JsonObject]]:
     """Calls and results, in the forms that families of templates take."""
     user = {"role": "user", "content": SOUGHT}
     function = {"name": SOUGHT, "arguments": {SOUGHT: SOUGHT}}
@@ -145,7 +148,7 @@ def _tool_conversations() -> Iterator[list[dict[str, Any]]]:
 
 
 def _rendered(
-    tokenizer: Tokenizer, said: Iterable[list[dict[str, Any]]], *, tools: list[list[Any] | None]
+    tokenizer: Tokenizer, said: Iterable[list[JsonObject]], *, tools: list[list[JsonObject] | None]
 ) -> Iterator[str]:
     """Yield what the template writes of each conversation that it takes, with each choice of
     tools.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import count
-from typing import Any
 
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Policy
 from rolecall.agents.spoken_text import spoken_text
 from rolecall.core.interfaces.chat_model import ChatModel, Reply
 from rolecall.core.interfaces.engine import Question, Request, Sampling, TextEngine
+from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import encodable
 from rolecall.core.types import Message
 from rolecall.runtime.call_tree import outside
@@ -46,7 +46,7 @@ class PolicyChat(ChatModel):
         messages: Sequence[Message],
         *,
         seed: int,
-        schema: dict[str, Any] | None = None,
+        schema: JsonObject | None = None,
         max_tokens: int | None = None,
     ) -> Reply:
         if self.policy is None:
@@ -63,7 +63,7 @@ class PolicyChat(ChatModel):
         return await self._sample(messages, sampling, seed)
 
     async def _ask(
-        self, messages: list[Message], sampling: Sampling, seed: int, schema: dict[str, Any] | None
+        self, messages: list[Message], sampling: Sampling, seed: int, schema: JsonObject | None
     ) -> Reply:
         engine = self._policy.engine
         assert isinstance(engine, TextEngine), "an engine that takes messages"

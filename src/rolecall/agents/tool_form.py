@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rolecall.agents.spoken_text import spoken_text
 from rolecall.agents.turn_form import MARK, USER, render
+from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import visible
 from rolecall.tools.calls import OPEN, calls_in
 
@@ -48,7 +49,7 @@ def tool_form(tokenizer: Tokenizer) -> ToolForm:
     return _tool_form(tokenizer, str(tokenizer.chat_template))
 
 
-def call_message(name: str, *, arguments: dict[str, Any], number: int = 0) -> dict[str, Any]:
+def call_message(name: str, *, arguments: JsonObject, number: int = 0) -> JsonObject:
     """Return a call as messages of chat templates hold it."""
     function = {"name": name, "arguments": arguments}
     return {"type": "function", "id": f"call{number:05d}", "function": function}
@@ -76,7 +77,7 @@ def _written_call(tokenizer: Tokenizer, prompt: str) -> str:
     """Return a call as the template writes it, if it is read back with its name and argument."""
     call = call_message(NAME, arguments={KEY: VALUE})
     for content in ("", None):
-        answer: dict[str, Any] = {"role": "assistant", "content": content, "tool_calls": [call]}
+        answer: JsonObject = {"role": "assistant", "content": content, "tool_calls": [call]}
         messages = [USER, answer]
         try:
             text = render(tokenizer, messages, asks=False, tools=[TOOL])
@@ -96,7 +97,7 @@ def _behind_user(text: str) -> str:
 
 def _takes_results(tokenizer: Tokenizer, *, names_calls: bool) -> bool:
     """Return whether results of two turns in a row stand in the next prompt, behind those turns."""
-    turn: dict[str, Any] = {"role": "assistant", "content": MARK}
+    turn: JsonObject = {"role": "assistant", "content": MARK}
     if names_calls:
         calls = [call_message(NAME, arguments={KEY: MARK})]
         turn = {"role": "assistant", "content": "", "tool_calls": calls}

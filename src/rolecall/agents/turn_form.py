@@ -11,16 +11,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rolecall.agents.control_tokens import TEMPLATE_DATE, controls
+from rolecall.core.json_types import JsonObject
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 MARK = "turn0f1e2d3c"  # stands for what is said
-USER: dict[str, Any] = {"role": "user", "content": "question"}
-SAID: dict[str, Any] = {"role": "assistant", "content": MARK}
+USER: JsonObject = {"role": "user", "content": "question"}
+SAID: JsonObject = {"role": "assistant", "content": MARK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ def stop_ids(tokenizer: Tokenizer, ends: int | Sequence[int]) -> list[int]:
 
 def render(
     tokenizer: Tokenizer,
-    messages: list[dict[str, Any]],
+    messages: list[JsonObject],
     *,
     asks: bool,
     options: dict[str, object] | None = None,
-    tools: list[dict[str, Any]] | None = None,
+    tools: list[JsonObject] | None = None,
 ) -> str:
     """Return the text of a conversation; `asks`: with the beginning of the assistant's answer."""
     text: str = tokenizer.apply_chat_template(

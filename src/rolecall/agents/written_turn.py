@@ -7,10 +7,11 @@ thought that it expects, the words, the end. So a row is trained as a sampled tu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rolecall.agents.chat_template import encode, encode_in_context, fold_system, show
 from rolecall.agents.turn_form import render, turn_form
+from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import THINK_END, THINK_START, thinking, visible
 from rolecall.core.types import Ids, Message
 
@@ -83,7 +84,7 @@ def write_ids(tokenizer: Tokenizer, prompt: Ids, turn: WrittenTurn) -> Ids:
     return encode_in_context(tokenizer, turn.text)
 
 
-def _forms(text: str) -> list[dict[str, Any]]:
+def _forms(text: str) -> list[JsonObject]:
     """Return the messages that templates may take an answer as: its thought apart, or inside."""
     inside = {"role": "assistant", "content": text}
     thought = thinking(text)
@@ -94,7 +95,7 @@ def _forms(text: str) -> list[dict[str, Any]]:
 
 
 def _behind(
-    tokenizer: Tokenizer, prompt: str, messages: list[dict[str, Any]], *, options: dict[str, object]
+    tokenizer: Tokenizer, prompt: str, messages: list[JsonObject], *, options: dict[str, object]
 ) -> str | None:
     """Return what the template writes behind its own prompt, if it goes on from there."""
     try:

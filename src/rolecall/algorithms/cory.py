@@ -7,7 +7,7 @@ rewards leave the KL alone.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rolecall.algorithms.losses import importance_ratio
 from rolecall.algorithms.ppo import Ppo
+from rolecall.core.json_types import State
 from rolecall.core.types import Batch, Episode, Floats, Turn, group_by
 
 LARGEST_CHANGE = 0.2  # of the KL coefficient in a step, before the horizon (1909.08593, eq. 2.2)
@@ -72,10 +73,10 @@ class Cory(Ppo):
         coefficients = {f"kl_coefficient/{policy}": value for policy, value in self._kl.items()}
         return coefficients | {f"kl/{policy}": mean for policy, (mean, _) in self._seen.items()}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"kl": dict(self._kl)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self._kl = dict(state["kl"])
 
 

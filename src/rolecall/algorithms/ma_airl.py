@@ -21,6 +21,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.drmas import DrMas
 from rolecall.config.schema import Named
 from rolecall.core.interfaces.critic import Discriminator
+from rolecall.core.json_types import Options
 from rolecall.core.types import Episode, Turn
 from rolecall.critics.inputs import CriticInputs
 
@@ -101,7 +102,7 @@ class MaAirl(Imitating, DrMas):
         return _joined(kind, options | {"experts": self.experts, "reward": self.reward})
 
 
-def _joined(kind: type[Algorithm], options: dict[str, Any]) -> Algorithm:
+def _joined(kind: type[Algorithm], options: Options) -> Algorithm:
     """Return the algorithm of class `kind` with these options, paid by a discriminator."""
     return _class_around(kind)(**options)
 

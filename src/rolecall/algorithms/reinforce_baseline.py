@@ -9,12 +9,13 @@ the limit, since averages start at 0.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import exact_mean
+from rolecall.core.json_types import State
 from rolecall.core.types import Episode, Turn, group_by, spread
 
 Key = tuple[str, str]  # source of the task, and seat
@@ -57,10 +58,10 @@ class ReinforceBaseline(Algorithm):
     def metrics(self) -> dict[str, float]:
         return {f"average/{source}/{seat}": v for (source, seat), v in self._averages.items()}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"averages": [[*key, value] for key, value in sorted(self._averages.items())]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self._averages = {(source, seat): value for source, seat, value in state["averages"]}
         self._moved = dict(self._averages)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.core.json_types import State
 from rolecall.core.types import Turn
 
 
@@ -33,8 +32,8 @@ class RoundRobin(Algorithm):
     def after_step(self, step: int) -> None:
         self._done = step
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"done": self._done}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self._done = state["done"]

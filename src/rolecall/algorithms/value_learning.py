@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 from statistics import fmean
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from pydantic import Field, PrivateAttr
 
@@ -18,6 +18,7 @@ from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm
 from rolecall.algorithms.losses import imitation
 from rolecall.core.interfaces.algorithm import Loss, Outputs
 from rolecall.core.interfaces.critic import Chooser, Critic
+from rolecall.core.json_types import State
 from rolecall.core.types import Batch, Episode, Turn, group_by, spread
 from rolecall.critics.inputs import CriticInputs
 from rolecall.runtime.turn_order import joint_steps
@@ -138,10 +139,10 @@ class VdnValue(Algorithm):
     def metrics(self) -> dict[str, float]:
         return {"epsilon": self.epsilon_now}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"done": self._done}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self._done = state["done"]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rolecall.cli.arguments import Json, Overrides, SourceOrRun
 from rolecall.cli.output import emit, people_on_stderr
+from rolecall.core.json_types import Options
 from rolecall.runtime.interrupts import ends_at_once
 
 
@@ -144,7 +145,7 @@ def collect(
         from rolecall.config.collecting import collect_config
         from rolecall.runs.collect import collect as command
 
-    choices: dict[str, Any] = {"least": least, "step_least": step_least, "best_of": best_of}
+    choices: Options = {"least": least, "step_least": step_least, "best_of": best_of}
     choices |= {"pairs": pairs, "agents": agent or [], "imitate": imitate}
     with people_on_stderr(json_file):
         result = command(

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolecall.cluster.endings import add_cause, add_log, describe_death, read_traces
 from rolecall.cluster.places import Place
 from rolecall.cluster.session import PARTS, RaySession
+from rolecall.core.async_types import Work
 from rolecall.core.errors import RunEndingError, first_line
+from rolecall.core.json_types import Options
 from rolecall.runtime import call_tree
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.actor import ActorHandle
+
 
 ASK_S = 5.0  # in which a machine must say what an actor's last lines are
 MOST_CALLS = 100_000  # of an actor at once
@@ -26,7 +33,7 @@ notices = logging.getLogger("rolecall.notices")
 class LostError(Exception):
     """The actor has ended, or cannot be reached."""
 
-    def __init__(self, why: str, actor: Any = None) -> None:
+    def __init__(self, why: str, actor: ActorHandle | None = None) -> None:
         super().__init__(why)
         self.actor = actor
 
@@ -36,7 +43,7 @@ class Member:
     """One place, and the actor that has it now."""
 
     number: int
-    actor: Any
+    actor: ActorHandle
     place: Place | None = None
     load: int = 0  # what it has been asked for and has not given yet
     serves: bool = False
@@ -44,7 +51,7 @@ class Member:
     why: str = ""  # it is not started again
 
 
-async def await_result(reference: Any, actor: Any = None) -> Any:
+async def await_result(reference: ObjectRef, actor: ActorHandle | None = None) -> Any:
     """Raises what the actor's method raises, and LostError where its process has ended."""
     from ray import exceptions
 
@@ -63,7 +70,7 @@ async def ask(member: Member, method: str, *arguments: Any) -> Any:
 
 
 # Of an actor that `Members` keeps alive, beside where it is.
-ALWAYS: dict[str, Any] = {
+ALWAYS: Options = {
     "max_restarts": 0,
     "max_concurrency": MOST_CALLS,
     "concurrency_groups": {"watch": 1},
@@ -82,7 +89,7 @@ class Members:
         session: RaySession,
         kind: str,
         number: int,
-        make: Callable[[int, str], Any],
+        make: Callable[[int, str], ActorHandle],
         *,
         bring_up: Callable[[Member], Awaitable[None]],
         changed: Callable[[], None] = lambda: None,
@@ -168,9 +175,9 @@ class Members:
 
     async def call_each(
         self, members: list[Member], method: str, *arguments: Any
-    ) -> dict[Any, Any]:
+    ) -> dict[ActorHandle, Any]:
         """Return the answers by actor; members that are lost meanwhile are started again."""
-        answers: dict[Any, Any] = {}
+        answers: dict[ActorHandle, Any] = {}
 
         async def one(member: Member) -> None:
             actor = member.actor
@@ -255,7 +262,7 @@ class Members:
 
     async def _listen(self, member: Member) -> None:
         actor = member.actor
-        ping = actor.ping.options(concurrency_group="watch")
+        ping: Any = actor.ping.options(concurrency_group="watch")
         answer = asyncio.ensure_future(await_result(ping.remote(), actor))
         for _ in range(PARTS):
             done, _ = await asyncio.wait([answer], timeout=self.section.heartbeat_s / PARTS)
@@ -296,7 +303,7 @@ class Members:
             self.session.kill(member.place.node, member.place.pid)
             member.place = None
 
-    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _task(self, work: Work[None]) -> asyncio.Task[None]:
         task = call_tree.outside(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

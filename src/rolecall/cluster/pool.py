@@ -6,10 +6,15 @@ import logging
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rolecall.cluster.endings import describe_death
 from rolecall.cluster.session import RaySession, pin_to_node
+from rolecall.core.json_types import Options
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
 
 LOOK_S = 10.0  # between two looks whether Ray has found all GPUs
 log = logging.getLogger("rolecall")
@@ -83,7 +88,7 @@ class Pool:
         sizes = self.session.ray.get([self.session.run_on(node, _memory) for node in nodes])
         return None if None in sizes else min(sizes)
 
-    def _bundle(self, number: int) -> Any:
+    def _bundle(self, number: int) -> ObjectRef:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         where = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=number)
@@ -105,7 +110,7 @@ class Seat:
     pool: Pool
     gpus: tuple[int, ...]
 
-    def take(self, *, again: bool = False) -> tuple[dict[str, Any], str]:
+    def take(self, *, again: bool = False) -> tuple[Options, str]:
         """Ray's options for the actor, and its GPUs as CUDA_VISIBLE_DEVICES has them.
 
         Raises NoRoomError as `Pool.gpus`, and where they are on several machines.
@@ -123,7 +128,7 @@ class Seat:
 
 def place_actor(
     session: RaySession, seat: Seat | None, number: int, *, avoided: str = ""
-) -> tuple[dict[str, Any], str | None]:
+) -> tuple[Options, str | None]:
     """Ray's options for the actor of this number among its like, and the GPUs that it sees.
 
     Without a seat it has none. `avoided`: a machine that may be gone. Raises NoRoomError.

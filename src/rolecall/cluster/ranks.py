@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rolecall.cluster.copying import fetch_folder
 from rolecall.cluster.endings import Traces, add_cause, describe_death, read_traces
@@ -17,6 +17,11 @@ from rolecall.cluster.pool import Seat, place_actor
 from rolecall.cluster.session import PARTS, RaySession
 from rolecall.learners.ranks import child
 from rolecall.runtime.keyed_sockets import Address, callers, connect, read_json, send_json
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.actor import ActorHandle
+
 
 ASK_S = 5.0  # in which a machine must say how a rank ended
 LOOK_S = 1.0  # after which it is looked whether ranks that have not called still live
@@ -57,9 +62,9 @@ class RankActors:
         self.session = session
         self.actors = [self._actor(f"{name}-{rank}", rank, seat) for rank, seat in enumerate(seats)]
         self.places: list[Place] = []
-        self._serving: list[Any] = []
+        self._serving: list[ObjectRef] = []
 
-    def _actor(self, name: str, rank: int, seat: Seat | None) -> Any:
+    def _actor(self, name: str, rank: int, seat: Seat | None) -> ActorHandle:
         options, gpus = place_actor(self.session, seat, rank)
         always = {"max_restarts": 0, "max_concurrency": 2, "concurrency_groups": {"watch": 1}}
         return self.session.ray.remote(**always, **options)(RankHost).remote(
@@ -127,7 +132,9 @@ class RankActors:
 
     def silent(self, *, within_s: float) -> int | None:
         """The first rank that does not answer in time, if there is one."""
-        pings = [actor.ping.options(concurrency_group="watch").remote() for actor in self.actors]
+        pings: list[ObjectRef] = [
+            actor.ping.options(concurrency_group="watch").remote() for actor in self.actors
+        ]
         for _ in range(PARTS):
             number = len(pings)
             answered, _ = self.session.ray.wait(pings, num_returns=number, timeout=within_s / PARTS)

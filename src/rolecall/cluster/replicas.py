@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rolecall.cluster.copying import fetch_folder
 from rolecall.cluster.endings import describe_death
@@ -30,6 +30,10 @@ from rolecall.core.interfaces.weights import Probe, PublishError, WeightFiles, W
 from rolecall.core.types import Floats
 from rolecall.models.weight_transfer import Direct
 from rolecall.runtime.scratch import shared_folder
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
 
 RETRY_S = 0.5
 
@@ -86,7 +90,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
             changed=self._tell,
         )
 
-    def _actor(self, number: int, avoided: str) -> Any:
+    def _actor(self, number: int, avoided: str) -> ActorHandle:
         options, gpus = place_actor(self.session, self._seats[number], number, avoided=avoided)
         name = f"engine-{'-'.join(self.names)}-{number}"
         remote_class = self.session.ray.remote(**ALWAYS, **options)(Replica)

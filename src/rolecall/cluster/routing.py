@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 from rolecall.cluster.members import LostError, Member, ask
+from rolecall.core.async_types import Work
 from rolecall.core.interfaces.engine import Completion, Engine, Request
 from rolecall.core.types import Floats, Ids
 from rolecall.runtime import call_tree
@@ -27,7 +28,7 @@ class Homes:
     """Remembers where the newest episodes and tasks are at home."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[Any, Member] = OrderedDict()
+        self._found: OrderedDict[Hashable, Member] = OrderedDict()
 
     def choose(self, task: str, attempt: int, serving: list[Member]) -> Member:
         """The member of an episode's last call, else of its task while that has no more to do
@@ -43,7 +44,7 @@ class Homes:
         self._put((task, attempt), home)
         return home
 
-    def _put(self, key: Any, member: Member) -> None:
+    def _put(self, key: Hashable, member: Member) -> None:
         self._found[key] = member
         self._found.move_to_end(key)
         if len(self._found) > REMEMBERED:
@@ -68,7 +69,7 @@ class Router(ABC):
         self,
         task: str,
         attempt: int,
-        asked: Callable[[Member], Coroutine[Any, Any, Answer]],
+        asked: Callable[[Member], Work[Answer]],
         *,
         load: int = 1,
     ) -> Answer:

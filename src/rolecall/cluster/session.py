@@ -9,14 +9,22 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.core.errors import ConfigError, first_line
+from rolecall.core.json_types import JsonObject, Options
 from rolecall.core.optional import optional
 from rolecall.runtime.parent import end_with_parent
 from rolecall.runtime.scratch import MEMORY, SHARED, hold, remove_shared
 from rolecall.runtime.signals import kill
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+Result = TypeVar("Result")
+
 
 PACKAGES = ("rolecall", "torch", "transformers", "numpy")
 NODE_S = 60.0  # in which a node must say what it has
@@ -51,7 +59,7 @@ class RaySession:
         # processes that hold it be killed.
         self.scratch = MEMORY / f"{SHARED}{uuid.uuid4().hex[:8]}"
         self.on_close: list[Callable[[], None]] = []
-        self._kills: deque[Any] = deque(maxlen=MOST_KILLS)  # references to the last ones
+        self._kills: deque[ObjectRef] = deque(maxlen=MOST_KILLS)  # references to the last ones
         self._joined = not self.ray.is_initialized()
         if self._joined:
             self._join()
@@ -65,7 +73,7 @@ class RaySession:
     def _join(self) -> None:
         address = self.section.address
         check_reachable(address)
-        how: dict[str, Any] = {
+        how: Options = {
             "namespace": self.scratch.name, "logging_level": "ERROR", "log_to_driver": False,
         }  # fmt: skip
         try:
@@ -86,7 +94,7 @@ class RaySession:
                 f"cluster.address: no Ray at {self.section.address!r}: {why}"
             ) from error
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self) -> list[JsonObject]:
         """Return the nodes that are alive, as Ray describes them."""
         return [node for node in self.ray.nodes() if node["Alive"]]
 
@@ -117,7 +125,7 @@ class RaySession:
         """Ray's name of this machine."""
         return str(self.ray.get_runtime_context().get_node_id())
 
-    def actor_options(self, number: int, *, avoided: str = "") -> dict[str, Any]:
+    def actor_options(self, number: int, *, avoided: str = "") -> Options:
         """Ray's for the actor of this number among its like, which has no GPU.
 
         Actors go round the machines and share their cores, as processes do. `avoided`: a machine
@@ -132,12 +140,12 @@ class RaySession:
         on_gpu = self.gpus() > 0 if named == "auto" else named.startswith("cuda")
         return "cuda" if on_gpu else "cpu"
 
-    def run_on(self, node: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def run_on(self, node: str, function: Callable[..., Result], *arguments: Any) -> ObjectRef:
         """A reference to what the function returns on that machine."""
         work = self.ray.remote(num_cpus=0, max_retries=0)(_done_here)
         return work.options(scheduling_strategy=pin_to_node(node)).remote(function, *arguments)
 
-    def kill(self, node: str, pid: int) -> Any:
+    def kill(self, node: str, pid: int) -> ObjectRef:
         """End a process of that machine, also one that is stopped. Returns a reference to that."""
         killing = self.run_on(node, kill, pid)
         self._kills.append(killing)
@@ -161,7 +169,7 @@ class RaySession:
             self.ray.shutdown()
 
 
-def _done_here(function: Callable[..., Any], *arguments: Any) -> Any:
+def _done_here(function: Callable[..., Result], *arguments: Any) -> Result:
     end_with_parent()
     return function(*arguments)
 
@@ -209,7 +217,7 @@ def _chain(error: BaseException | None) -> str:
     return "\n".join(messages)
 
 
-def pin_to_node(node: str) -> Any:
+def pin_to_node(node: str) -> NodeAffinitySchedulingStrategy:
     """Place on this node or nowhere: what merely prefers a node, Ray puts on others too."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

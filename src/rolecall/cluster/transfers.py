@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rolecall.cluster.members import LostError, Member, ask
 from rolecall.cluster.session import RaySession
 from rolecall.core.errors import first_line
 from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.models.weight_transfer import Direct, MeetingPoint, TransferError
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
 
 Send = Callable[[Rendezvous], Awaitable[None]]
 notices = logging.getLogger("rolecall.notices")
@@ -24,11 +28,12 @@ class DirectTransfers:
     ) -> None:
         """`lost`: is told of an engine that is lost meanwhile."""
         self.session, self.direct, self._lost = session, direct, lost
-        self._points: dict[str, tuple[MeetingPoint, list[Any]]] = {}  # and who comes, by policy
+        # By policy, and who comes.
+        self._points: dict[str, tuple[MeetingPoint, list[ActorHandle]]] = {}
 
     async def send(
         self, policy: str, version: int, send: Send, members: Sequence[Member]
-    ) -> set[Any]:
+    ) -> set[ActorHandle]:
         """The actors that have got the weights.
 
         Why others have not is told, except of lost ones. Raises what `send` raises but
@@ -53,7 +58,7 @@ class DirectTransfers:
             notices.warning("weights of %r version %d come in files: %s", policy, version, why)
         return {actor for actor, error in zip(actors, errors, strict=True) if error is None}
 
-    def _point(self, policy: str, actors: list[Any]) -> MeetingPoint:
+    def _point(self, policy: str, actors: list[ActorHandle]) -> MeetingPoint:
         if policy in self._points and self._points[policy][1] != actors:
             self.part(policy)
         if policy not in self._points:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rolecall.cluster.members import LostError, Member
 from rolecall.cluster.places import Hosted, Place
@@ -20,6 +20,10 @@ from rolecall.rollout.episodes import Played, PlaySettings, RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage.run_folder import Journal
 
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+
 AGAIN_S = 1.0  # until an engine that did not answer is asked again, unless it is known to be lost
 
 
@@ -27,7 +31,7 @@ AGAIN_S = 1.0  # until an engine that did not answer is asked again, unless it i
 class Engines:
     """Holds the engines of one kind that serve now, as the trainer knows them."""
 
-    serving: list[tuple[int, Any]]  # numbers and actors
+    serving: list[tuple[int, ActorHandle]]  # numbers and actors
     why: str = ""  # none of them will ever serve again
 
 

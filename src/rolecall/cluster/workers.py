@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, await_result
 from rolecall.cluster.replicas import ReplicatedEngine
@@ -13,6 +13,9 @@ from rolecall.cluster.session import RaySession
 from rolecall.cluster.worker import Engines, EpisodeWorker, Make
 from rolecall.core.types import Episode, Swap, Task
 from rolecall.rollout.episodes import Played, PlaySettings
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
 
 
 class Workers(Router):
@@ -32,7 +35,7 @@ class Workers(Router):
         for engine in engines:
             engine.watchers.append(self._tell)
 
-    def _actor(self, number: int, avoided: str) -> Any:
+    def _actor(self, number: int, avoided: str) -> ActorHandle:
         options = self.session.actor_options(number, avoided=avoided)
         remote_class = self.session.ray.remote(**ALWAYS, **options)(EpisodeWorker)
         return remote_class.remote(number, self._makes[number], self.session.scratch)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from rolecall.config.errors import explain
 from rolecall.config.section import Section
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import JsonObject
 
 
 class CollectConfig(Section):
@@ -54,7 +55,7 @@ class CollectConfig(Section):
         return "preferences" if self.pairs else "demonstrations"
 
 
-def collect_config(given: dict[str, Any]) -> CollectConfig:
+def collect_config(given: JsonObject) -> CollectConfig:
     """The options of the command line. Raises ConfigError that names them as they stand there."""
     try:
         return CollectConfig.model_validate(given)

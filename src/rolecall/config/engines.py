@@ -16,6 +16,7 @@ from rolecall.config.served import (
     SGLangEngineConfig,
 )
 from rolecall.config.vllm import VllmEngineConfig
+from rolecall.core.json_types import Options
 
 Dtype = Literal["float32", "bfloat16"]
 BUILT_IN = ("local", "vllm", "sglang", "openai", "anthropic", "google")
@@ -63,7 +64,7 @@ class OwnEngineConfig(EngineSection):
     name: str
     """`path/to/file.py:name`, a class with the methods of
     `rolecall.core.interfaces.engine.Engine`."""
-    options: dict[str, Any] = {}
+    options: Options = {}
     """Its options."""
     dtype: Dtype | None = None
     """As for the embedded engine."""

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from rolecall.config.moved_keys import find_successor
 from rolecall.config.other_names import suggest_option
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import JsonValue
 
 # Errors of pydantic's for values of the wrong shape.
 MAPPINGS = (
@@ -22,7 +23,7 @@ LISTS = ("list_type", "tuple_type", "set_type", "frozen_set_type")
 
 
 def explain(
-    error: ValidationError, model: type[BaseModel], given: Any, *, prefix: str = ""
+    error: ValidationError, model: type[BaseModel], given: JsonValue, *, prefix: str = ""
 ) -> ConfigError:
     """Pydantic's findings about `given`, as `policies.small.optimiser: unknown key; did you ...`.
 
@@ -40,7 +41,7 @@ def explain(
     return ConfigError(*problems.values())
 
 
-def wrong_entries(error: ValidationError, given: Any) -> Iterator[list[str]]:
+def wrong_entries(error: ValidationError, given: JsonValue) -> Iterator[list[str]]:
     """Yield the place of each wrong entry; what is missing has no place."""
     for item in error.errors():
         if item["type"] != "missing":

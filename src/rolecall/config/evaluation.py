@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from rolecall.config.section import Section
+from rolecall.core.json_types import JsonObject, JsonValue
 
 DEFAULT, MOST_K = "default", 8
 Samples = Annotated[int, Field(ge=1, le=100_000)]
@@ -28,7 +29,7 @@ class EvaluationSampling(Section):
     """The same: most tokens of a turn."""
 
     @property
-    def set_keys(self) -> dict[str, Any]:
+    def set_keys(self) -> JsonObject:
         """The keys that are set: {"temperature": 0.6, "top_p": 0.95}."""
         return self.model_dump(exclude_none=True)
 
@@ -63,7 +64,7 @@ class EvaluationConfig(Section):
 
     @field_validator("samples", mode="before")
     @classmethod
-    def _check_samples(cls, given: Any) -> Any:
+    def _check_samples(cls, given: JsonValue) -> JsonValue:
         """One line for a wrong number of a source, where the union would have one for each type."""
         for source, number in given.items() if isinstance(given, Mapping) else ():
             if type(number) is not int or number < 1:
@@ -103,7 +104,7 @@ class EvaluationConfig(Section):
         return f"avg@{numbers.pop()}" if len(numbers) == 1 else "avg@n"
 
     @property
-    def sampled_with(self) -> dict[str, Any]:
+    def sampled_with(self) -> JsonObject:
         """The settings that override each agent's own sampling."""
         return self.sampling.set_keys | ({"temperature": 0.0} if self.greedy else {})
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from rolecall.config.section import Section
+from rolecall.core.json_types import Options
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -88,7 +89,7 @@ class OwnLearnerConfig(LocalLearnerConfig):
     name: str  # type: ignore[assignment]
     """`path/to/file.py:name`, a class with the methods of
     `rolecall.core.interfaces.learner.Learner`."""
-    options: dict[str, Any] = {}
+    options: Options = {}
     """Its options."""
 
 

@@ -79,7 +79,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
                 f"{', '.join(missing)}: the file leaves it open (???); write a value there, "
                 "or KEY=VALUE on the command line"
             )
-        plain = OmegaConf.to_container(merged, resolve=True)
+        plain: Any = OmegaConf.to_container(merged, resolve=True)
     except BROKEN as error:
         raise _broken(error, files, overrides or []) from error
     except READING as error:

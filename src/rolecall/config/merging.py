@@ -57,7 +57,7 @@ def _is_plain(config: DictConfig, key: Any) -> bool:
     return not (OmegaConf.is_missing(config, key) or OmegaConf.is_interpolation(config, key))
 
 
-def _section_name(section: Any) -> Any:
+def _section_name(section: DictConfig | str | None) -> str | None:
     return section.get("name") if isinstance(section, DictConfig) else section
 
 

@@ -19,6 +19,7 @@ from omegaconf.errors import (
 )
 
 from rolecall.core.errors import first_line
+from rolecall.core.json_types import JsonObject, JsonValue
 
 Place = tuple[str | int, ...]
 References = dict[Place, tuple[str, Any]]  # what stands at a place, and its value as it is dumped
@@ -33,7 +34,7 @@ class Referring(Protocol):
 
     _references: References
 
-    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+    def model_dump(self, *, mode: str) -> JsonObject: ...
 
 
 def references_in(unresolved: Any, config: Referring) -> References:
@@ -46,12 +47,12 @@ def references_in(unresolved: Any, config: Referring) -> References:
     return {path: pair for path, pair in values.items() if pair[1] is not _MISSING}
 
 
-def written_keys(config: Referring) -> dict[str, Any]:
+def written_keys(config: Referring) -> JsonObject:
     """Return all keys with references in place of the values that they had when it was loaded.
 
     A value that has been changed since stays. Other text is escaped, so that it is read as it is.
     """
-    dumped: dict[str, Any] = config.model_dump(mode="json")
+    dumped: JsonObject = config.model_dump(mode="json")
     texts = {
         path: text
         for path, (text, value) in config._references.items()
@@ -90,7 +91,7 @@ def describe(error: OmegaConfBaseException, *, key: str = "") -> str:
     return f"{key or error.full_key}: {reason}; {hint}"
 
 
-def _written(value: Any, place: Place, texts: dict[Place, str]) -> Any:
+def _written(value: JsonValue, place: Place, texts: dict[Place, str]) -> JsonValue:
     if place in texts:
         return texts[place]
     if isinstance(value, dict):

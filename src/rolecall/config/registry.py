@@ -11,7 +11,6 @@ import importlib.util
 import inspect
 import sys
 import types
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -19,9 +18,10 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from rolecall.config.errors import explain
-from rolecall.config.user_lines import locate_error
+from rolecall.config.user_lines import UserCallable, locate_error
 from rolecall.core.errors import ConfigError, first_line, nearest
 from rolecall.core.interfaces.chat_model import ChatModel
+from rolecall.core.json_types import Options
 
 # kind -> name -> "module:attribute"; nothing is imported before it is asked for
 BUILT_IN: dict[str, dict[str, str]] = {
@@ -188,7 +188,7 @@ def _module(name: str) -> types.ModuleType:
     return module
 
 
-def _check_policy(value: Any) -> Any:
+def _check_policy(value: Any) -> str | ChatModel:
     """A policy by name, or what setup has put in the place of that name."""
     if isinstance(value, str | ChatModel):
         return value
@@ -198,7 +198,7 @@ def _check_policy(value: Any) -> Any:
 PolicyName = Annotated[Any, BeforeValidator(_check_policy)]
 
 
-def list_chat_options(call: Callable[..., Any]) -> list[str]:
+def list_chat_options(call: UserCallable) -> list[str]:
     """Return the options that name a policy: those of the type ChatModel."""
     if isinstance(call, type) and issubclass(call, BaseModel):
         return []
@@ -209,13 +209,13 @@ def _is_chat(hint: Any) -> bool:
     return hint is ChatModel or ChatModel in get_args(hint)
 
 
-def _hints(call: Callable[..., Any]) -> dict[str, Any]:
+def _hints(call: UserCallable) -> dict[str, Any]:
     # A class says the types of its options at __init__; its signature already leaves out self.
     described = call.__dict__.get("__init__", call) if isinstance(call, type) else call
     return get_type_hints(described, include_extras=True)
 
 
-def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
+def options_model(call: UserCallable, *, skip: int) -> type[BaseModel]:
     """Return the keyword options of a function or class, as a model that checks their types."""
     if isinstance(call, type) and issubclass(call, BaseModel):
         return call
@@ -230,9 +230,7 @@ def options_model(call: Callable[..., Any], *, skip: int) -> type[BaseModel]:
     )
 
 
-def check_options(
-    call: Callable[..., Any], options: dict[str, Any], *, key: str, skip: int
-) -> dict[str, Any]:
+def check_options(call: UserCallable, options: Options, *, key: str, skip: int) -> Options:
     """Options with the types that a signature asks for. Raises ConfigError under the config key."""
     model = options_model(call, skip=skip)
     try:

@@ -24,6 +24,7 @@ from rolecall.config.section import Section
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Sampling
 from rolecall.core.interfaces.tool import Format
+from rolecall.core.json_types import JsonObject, JsonValue, Options
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
@@ -39,11 +40,11 @@ class Named(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_name(cls, value: Any) -> Any:
+    def _from_name(cls, value: JsonValue) -> JsonValue:
         return {"name": value} if isinstance(value, str) else value
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Options:
         return dict(self.model_extra or {})
 
 
@@ -68,7 +69,7 @@ class ToolsConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_list(cls, value: Any) -> Any:
+    def _from_list(cls, value: JsonValue) -> JsonValue:
         return {"use": value} if isinstance(value, list) else value
 
 
@@ -172,7 +173,7 @@ class PolicyConfig(Section):
     opponent_pool: OpponentPoolConfig | None = None
     """Play weights that another policy had before, sampled anew for each step: an opponent for
     self-play. Evaluations are played against those of the run's beginning."""
-    template: dict[str, Any] = {}
+    template: JsonObject = {}
     """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
     device: str | None = None
     """Where it lives: cpu, cuda, cuda:1, mps ...; by default learner.device."""
@@ -259,7 +260,7 @@ class RewardConfig(Section):
     """What its numbers are multiplied by."""
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Options:
         return dict(self.model_extra or {})
 
 
@@ -453,7 +454,7 @@ class Config(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _inherit(cls, given: Any) -> Any:
+    def _inherit(cls, given: JsonValue) -> JsonValue:
         """A policy's `engine` and `learner` say what differs from the config's; a name is enough.
 
         Keys of the config's section hold for a policy's too, unless it names another engine.
@@ -496,7 +497,7 @@ class Config(Section):
         return self
 
 
-def _section(given: Any) -> Any:
+def _section(given: JsonValue) -> JsonValue:
     """`vllm` stands for {name: vllm}, and `auto` for what it is here."""
     section = {"name": given} if isinstance(given, str) else given
     if isinstance(section, Mapping) and section.get("name") == "auto":
@@ -504,7 +505,7 @@ def _section(given: Any) -> Any:
     return section
 
 
-def _inherited(policy: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _inherited(policy: Mapping[str, Any], given: Mapping[str, Any]) -> JsonObject:
     """Return the policy with whole sections."""
     whole = dict(policy)
     for key in whole.keys() & {"engine", "learner"}:

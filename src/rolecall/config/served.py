@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from rolecall.config.engine_section import EngineSection
+from rolecall.core.json_types import JsonObject
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -92,7 +93,7 @@ class OpenAIEngineConfig(ProviderEngineConfig):
     or messages and text (`/chat/completions`); `auto`: tokens where the policy has a base."""
     max_tokens_key: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     """What the server calls the most tokens of an answer to messages; older ones say max_tokens."""
-    extra: dict[str, Any] = {}
+    extra: JsonObject = {}
     """Further keys of each request's body, e.g. {reasoning_effort: low}; null leaves out a key
     that we would send, e.g. {top_p: null, seed: null}."""
 

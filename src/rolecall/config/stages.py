@@ -18,6 +18,7 @@ from rolecall.config.merging import dotlist, merge, over
 from rolecall.config.other_names import suggest_option
 from rolecall.config.schema import Config, StageConfig
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import JsonObject, JsonValue
 
 OWN = tuple(field.alias or name for name, field in StageConfig.model_fields.items())
 DATA = "data.jsonl"  # what a stage that collects writes into its folder
@@ -64,7 +65,7 @@ def list_stages(loaded: DictConfig, overrides: list[str]) -> list[StageConfig]:
     return check_stages([own for own, _ in stages])
 
 
-def check_stages(given: list[Any]) -> list[StageConfig]:
+def check_stages(given: list[JsonValue]) -> list[StageConfig]:
     """Raises ConfigError with all that is wrong with what stages say of themselves."""
     stages: list[StageConfig] = []
     problems: list[str] = []
@@ -112,7 +113,9 @@ def _wrong_source(stage: StageConfig, before: list[StageConfig], key: str) -> li
     return [f"{key}: no stage {stage.source!r} before this one {verb}{names}"]
 
 
-def _separated(given: Any, overrides: list[str]) -> tuple[list[tuple[Any, DictConfig]], list[str]]:
+def _separated(
+    given: Any, overrides: list[str]
+) -> tuple[list[tuple[JsonObject, DictConfig]], list[str]]:
     """Return each stage's own keys and what differs in its config; and the remaining overrides.
 
     Overrides of a stage's own keys are in the first already.
@@ -120,7 +123,7 @@ def _separated(given: Any, overrides: list[str]) -> tuple[list[tuple[Any, DictCo
     plain = OmegaConf.to_container(given, resolve=False) if OmegaConf.is_config(given) else None
     if not isinstance(plain, list):
         raise ConfigError("stages: write a list, of which each stage has a name")
-    separated: list[tuple[Any, DictConfig]] = []
+    separated: list[tuple[JsonObject, DictConfig]] = []
     names = [one.get("name") if isinstance(one, dict) else None for one in plain]
     _check_overrides(overrides, names)
     remaining = [one for one in overrides if _parts(one)[0] != "stage"]
@@ -150,12 +153,12 @@ def _check_keys(differs: DictConfig, place: str) -> None:
         raise ConfigError(f"{place}.{unknown[0]}: unknown key; {hint}")
 
 
-def _owned(name: Any) -> tuple[str, ...]:
+def _owned(name: str | None) -> tuple[str, ...]:
     """Return the prefixes of overrides of a stage's own keys."""
     return tuple(f"stages.{name}.{key}{end}" for key in OWN for end in ("=", "."))
 
 
-def _check_overrides(overrides: list[str], names: list[Any]) -> None:
+def _check_overrides(overrides: list[str], names: list[str | None]) -> None:
     for key in (_parts(override)[0] for override in overrides):
         name = key.split(".")[1] if key.startswith("stages.") else None
         if name is not None and name not in names:

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+UserCallable = Callable[..., Any]  # a function or class that a config may name
+
 OURS = str(Path(__file__).resolve().parents[1])
 _LOOP = str(Path(asyncio.__file__).parent / "base_events.py")
 _INSTALLED = [sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")]
@@ -65,7 +67,7 @@ def waits_for_another(task: asyncio.Task[Any]) -> str:
     return location if innermost in _PRIMITIVES else ""
 
 
-def locate_definition(call: Callable[..., Any]) -> str:
+def locate_definition(call: UserCallable) -> str:
     """`reward.py:7`: where a function, or the method that a class calls, begins."""
     function = inspect.unwrap(call if inspect.isroutine(call) else type(call).__call__)
     code = getattr(function, "__code__", None)

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from rolecall.core.json_types import JsonValue
 from rolecall.core.types import Task
 from rolecall.data.files import Row
 
@@ -70,7 +70,7 @@ class FileCheck:
             )
 
 
-def _is_used(kind: str, value: Any, task: Task) -> bool:
+def _is_used(kind: str, value: JsonValue, task: Task) -> bool:
     """Return whether all that a column says is in the question, or, for a label, in the truth."""
     if kind in IMAGES:
         return not value
@@ -83,7 +83,7 @@ def _is_used(kind: str, value: Any, task: Task) -> bool:
     return all(text in question for text in texts)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: JsonValue) -> Iterator[str]:
     """Yield what a value of a column says; of messages, what the user says."""
     if isinstance(value, str):
         if value.lstrip()[:1] in ("[", "{"):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from rolecall.core.errors import first_line
+from rolecall.core.json_types import JsonValue
 from rolecall.core.tags import encodable
 
 Row = dict[str, Any]
@@ -94,7 +95,7 @@ def _parse(text: bytes, path: Path, *, line: int) -> Any:
         raise ValueError(f"{path}:{line}: not UTF-8: {error.reason}") from error
 
 
-def _repaired(value: Any) -> Any:
+def _repaired(value: JsonValue) -> JsonValue:
     """Text that UTF-8 cannot hold would end the run where it is written down."""
     if isinstance(value, str):
         return encodable(value)

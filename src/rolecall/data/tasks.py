@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from rolecall.core.json_types import JsonValue
 from rolecall.core.types import Task
 from rolecall.data.file_check import FileCheck
 from rolecall.data.files import Row, read_rows
@@ -58,7 +58,7 @@ def read_tasks(
     return tasks
 
 
-def is_blank(value: Any) -> bool:
+def is_blank(value: JsonValue) -> bool:
     """Return whether a cell holds nothing: None, NaN, white space, or a list of these alone."""
     if isinstance(value, (list, tuple)):
         return all(map(is_blank, value))
@@ -115,7 +115,7 @@ def unique(name: str, taken: Container[str], *, number: int) -> str:
     return name
 
 
-def _text(value: Any) -> str:
+def _text(value: JsonValue) -> str:
     if value is None or value != value:  # tables have NaN where there is nothing
         return ""
     if isinstance(value, float) and value.is_integer():

@@ -29,6 +29,7 @@ from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
 from rolecall.agents.tool_form import tool_form
 from rolecall.agents.written_turn import write_ids, write_turn
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Episode, Group, Ids, Message, Task, Turn
 from rolecall.data.files import read_rows
 from rolecall.data.tasks import named_rows
@@ -148,7 +149,7 @@ def check_shown(path: str | Path, agents: Collection[str], *, alone: str | None)
 
 def _rows(
     path: str | Path, agents: dict[str, Agent]
-) -> Iterator[tuple[str, dict[str, Any], Agent, str]]:
+) -> Iterator[tuple[str, JsonObject, Agent, str]]:
     """Each row with its id, its agent, and its place as messages name it."""
     check_readable(path)
     file = Path(path).expanduser()
@@ -164,7 +165,7 @@ def _rows(
         yield name, row, agents[agent], where
 
 
-def _check_call_form(row: dict[str, Any], agent: Agent, place: str) -> None:
+def _check_call_form(row: JsonObject, agent: Agent, place: str) -> None:
     """Raises ValueError for `tool_calls` of an agent whose template writes calls in another form.
 
     Rows that have them are written with the calls in tags.
@@ -226,7 +227,7 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int, *, pla
     )
 
 
-def _imitated(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
+def _imitated(row: JsonObject, place: str, agent: Agent) -> list[Said]:
     """All that the agent says in a demonstration, each time with what it was shown before."""
     if _has_tokens(row, ("completion",), place, agent):
         if is_parts(row.get("completion")):
@@ -277,7 +278,7 @@ def _said(shown: list[Message], content: Any, place: str, *, imitated: bool = Tr
     )
 
 
-def _pair(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
+def _pair(row: JsonObject, place: str, agent: Agent) -> list[Said]:
     """Return the better and the worse answer to the prompt of a preference."""
     if _has_tokens(row, [side for side, _ in SIDES], place, agent):
         answers = [_as_sampled(row, side, place) for side, _ in SIDES]
@@ -300,7 +301,7 @@ def _pair(row: dict[str, Any], place: str, agent: Agent) -> list[Said]:
     return [Said(messages, text) for text in texts]
 
 
-def _has_tokens(row: dict[str, Any], sides: Iterable[str], place: str, agent: Agent) -> bool:
+def _has_tokens(row: JsonObject, sides: Iterable[str], place: str, agent: Agent) -> bool:
     """Return whether a row holds tokens. Raises ValueError where the agent's model cannot read
     them.
     """
@@ -322,7 +323,7 @@ def _has_tokens(row: dict[str, Any], sides: Iterable[str], place: str, agent: Ag
     return True
 
 
-def _as_sampled(row: dict[str, Any], side: str, place: str, *, finish: str = "stop") -> Said:
+def _as_sampled(row: JsonObject, side: str, place: str, *, finish: str = "stop") -> Said:
     shown = read_messages(row.get("prompt") or [], place) or [Message("user", "")]
     prompt, tokens = (np.array(row[name], dtype=np.int32) for name in ("prompt_ids", f"{side}_ids"))
     return Said(shown, str(row.get(side) or ""), prompt, tokens, finish)

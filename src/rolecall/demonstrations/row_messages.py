@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.types import Message
 from rolecall.demonstrations.weighted_spans import OWN, is_parts, read_spans
 from rolecall.tools.calls import CLOSE, OPEN
@@ -21,7 +22,7 @@ def read_answer(side: Any, place: str) -> Any:
     return said_in(side[-1], place)
 
 
-def read_messages(given: Any, place: str) -> list[Message]:
+def read_messages(given: str | list[JsonObject], place: str) -> list[Message]:
     """Return the messages of a user's text, or of chat messages.
 
     The thinking and the calls of an assistant are marked as its own: templates leave thinking out
@@ -42,7 +43,7 @@ def read_messages(given: Any, place: str) -> list[Message]:
         raise ValueError(f"{place}: neither texts nor lists of chat messages: {error!r}") from error
 
 
-def said_in(message: dict[str, Any], place: str) -> Any:
+def said_in(message: JsonObject, place: str) -> Any:
     """Return what an assistant's message says: a text with its calls in tags, or parts.
 
     Raises ValueError for one without content and calls, and for calls beside parts.
@@ -61,7 +62,7 @@ def said_in(message: dict[str, Any], place: str) -> Any:
     return whole
 
 
-def has_tool_calls(row: dict[str, Any]) -> bool:
+def has_tool_calls(row: JsonObject) -> bool:
     """Return whether a message of the row holds calls beside its content."""
     return any(
         isinstance(message, dict) and bool(message.get("tool_calls"))
@@ -71,7 +72,7 @@ def has_tool_calls(row: dict[str, Any]) -> bool:
     )
 
 
-def _call(call: Any, place: str) -> str:
+def _call(call: JsonValue, place: str) -> str:
     """Return a call in the form in which agents write calls in tags."""
     function = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -86,7 +87,7 @@ def _call(call: Any, place: str) -> str:
     return f"{OPEN}{written}{CLOSE}"
 
 
-def _read_text(message: dict[str, Any], place: str) -> str:
+def _read_text(message: JsonObject, place: str) -> str:
     """Return what a message holds as one text. Raises ValueError where it holds none."""
     if message["role"] == "assistant":
         body = said_in(message, place)
@@ -104,7 +105,7 @@ def check_asked(shown: list[Message], place: str) -> None:
         raise ValueError(f"{place}: the prompt does not end with a user message")
 
 
-def is_imitated(message: dict[str, Any], place: str) -> bool:
+def is_imitated(message: JsonObject, place: str) -> bool:
     """Return whether a message is imitated, as in the files of other trainers: `weight` 0 or 1."""
     weight = message.get("weight")
     if weight not in (None, 0, 1):

@@ -17,6 +17,7 @@ from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.control_tokens import controls
 from rolecall.agents.turn_form import turn_form
 from rolecall.agents.written_turn import WrittenTurn
+from rolecall.core.json_types import JsonValue
 from rolecall.core.tags import THINK_END, THINK_START
 from rolecall.core.types import Floats, Ids
 
@@ -32,7 +33,7 @@ class WeightedSpan:
     imitated: bool
 
 
-def is_parts(given: Any) -> bool:
+def is_parts(given: JsonValue) -> bool:
     """Return whether it is meant for a list of parts, and not for a text or a list of chat
     messages.
     """
@@ -58,7 +59,7 @@ def read_spans(given: list[Any], place: str) -> list[WeightedSpan]:
     return [WeightedSpan(span["text"], span.get("weight") != 0) for span in given]
 
 
-def _is_text(given: Any) -> bool:
+def _is_text(given: JsonValue) -> bool:
     return isinstance(given, str) and bool(given)
 
 

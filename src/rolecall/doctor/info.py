@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
-from typing import Any
 
 import torch
 
 from rolecall.config import registry
 from rolecall.config.load import recipe_names
+from rolecall.core.json_types import Record
 from rolecall.models import embedded
 
 PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydantic")
@@ -22,7 +22,7 @@ EXTRAS = {  # extra -> module
 }  # fmt: skip
 
 
-def collect() -> dict[str, Any]:
+def collect() -> Record:
     """versions, devices, extras and the built-in names of each kind."""
     return {
         "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},

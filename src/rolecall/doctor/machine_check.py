@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from rich.table import Table
 
 from rolecall.core.errors import first_line
 from rolecall.core.interfaces.engine import Request, Sampling
+from rolecall.core.json_types import Record
 from rolecall.doctor.info import collect
 from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.mismatch import LARGEST_EXACT
@@ -42,11 +43,11 @@ ADVICE = {  # package or program -> what it is for
 }
 
 
-def doctor() -> dict[str, Any]:
+def doctor() -> Record:
     """Print and return the report; `ok` says whether sampler and learner agree everywhere."""
     devices = [torch.device("cpu")]
     devices += [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
-    report: dict[str, Any] = {
+    report: Record = {
         "versions": collect()["versions"],
         "devices": {str(device): _followed(device) for device in devices},
         "missing": {name: advice for name, advice in ADVICE.items() if not _is_there(name)},
@@ -56,13 +57,13 @@ def doctor() -> dict[str, Any]:
     return report
 
 
-def _followed(device: torch.device) -> dict[str, Any]:
+def _followed(device: torch.device) -> Record:
     with activity(f"trying out {device}: copies, products, sampling and training"):
         return _examined(device)
 
 
-def _examined(device: torch.device) -> dict[str, Any]:
-    figures: dict[str, Any] = {
+def _examined(device: torch.device) -> Record:
+    figures: Record = {
         "memory_gb": memory_in(device) / 1e9,
         "copy_gb_per_s": 2 * COPIED / 1e9 / _seconds(_copying(device), device),
     }
@@ -81,7 +82,7 @@ def _examined(device: torch.device) -> dict[str, Any]:
         return figures | {"agrees": False, "paths": {}, "problem": first_line(error)}
 
 
-async def _tried(device: torch.device) -> dict[str, Any]:
+async def _tried(device: torch.device) -> Record:
     """Sample with a small model and score what it said: log-probs that differ are a fault."""
     base = load_model(MODEL, device=device, dtype=torch.float32)
     model = LanguageModel(base, load_tokenizer(MODEL))
@@ -150,12 +151,12 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def show(report: dict[str, Any], console: Console | None = None) -> None:
+def show(report: Record, console: Console | None = None) -> None:
     console = console or PlainConsole()
     versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
     console.print(versions, highlight=False, soft_wrap=True)
     table = Table("", *report["devices"], title="Devices", title_justify="left")
-    rows: dict[str, Callable[[dict[str, Any]], str]] = {
+    rows: dict[str, Callable[[Record], str]] = {
         "memory": lambda d: f"{d['memory_gb']:.1f} GB",
         "copies": lambda d: f"{d['copy_gb_per_s']:.1f} GB/s",
         "float32": lambda d: f"{d['float32_tflops']:.3f} TFLOP/s",

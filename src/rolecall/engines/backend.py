@@ -5,14 +5,16 @@ A config is checked without PyTorch and what engines import: methods that need t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rolecall.config import registry
 from rolecall.config.engine_section import EngineSection
 from rolecall.config.engines import OwnEngineConfig
 from rolecall.config.schema import Config
+from rolecall.config.user_lines import UserCallable
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Options
 
 if TYPE_CHECKING:
     from rolecall.core.interfaces.engine import Engine
@@ -98,7 +100,7 @@ class EngineBackend:
         """Make the engine in a process of a cluster. Raises ConfigError."""
         raise ConfigError(f"{self.key}.name: this engine cannot run in processes of a cluster")
 
-    def check_options(self) -> dict[str, Any]:
+    def check_options(self) -> Options:
         """Return the options of `make`, in the types that it asks for. Raises ConfigError."""
         return _check_options(self, type(self).make, skip=2)
 
@@ -110,7 +112,7 @@ class EngineBackend:
 class EngineClassBackend(EngineBackend):
     """An `Engine` class of the user's, made from `EngineInputs` and from `engine.options`."""
 
-    def __init__(self, config: Config, policies: Sequence[str], engine: Callable[..., Any]) -> None:
+    def __init__(self, config: Config, policies: Sequence[str], engine: UserCallable) -> None:
         super().__init__(config, policies)
         self._engine = engine
 
@@ -118,7 +120,7 @@ class EngineClassBackend(EngineBackend):
         engine: Engine = self._engine(inputs, **options)
         return engine
 
-    def check_options(self) -> dict[str, Any]:
+    def check_options(self) -> Options:
         return _check_options(self, self._engine, skip=1)
 
 
@@ -148,9 +150,7 @@ def _resolve(config: Config, policy: str) -> Any:
     return registry.resolve("engine", config.get_engine(policy).name, key=f"{key}.name")
 
 
-def _check_options(
-    backend: EngineBackend, call: Callable[..., Any], *, skip: int
-) -> dict[str, Any]:
+def _check_options(backend: EngineBackend, call: UserCallable, *, skip: int) -> Options:
     section = backend.section
     if not isinstance(section, OwnEngineConfig):
         return {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
+from rolecall.core.async_types import Work
 from rolecall.core.interfaces.engine import Completion, Engine, Request, TextEngine
 from rolecall.core.types import Floats, Ids
 
@@ -57,9 +58,9 @@ class SeveralEngines(Engine):
     async def close(self) -> None:
         await self._each(engine.close() for engine in self.distinct)
 
-    async def _each(self, calls: Any) -> None:
+    async def _each(self, calls: Iterable[Work[None]]) -> None:
         """Await all calls to their ends, also where one fails."""
-        waiting: list[Coroutine[Any, Any, None]] = list(calls)
+        waiting: list[Work[None]] = list(calls)
         ended = await asyncio.gather(*waiting, return_exceptions=True)
         for error in ended:
             if isinstance(error, BaseException):

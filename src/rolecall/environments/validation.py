@@ -7,7 +7,7 @@ holds out the same ones, and runs with other seeds choose their best checkpoints
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.seeding import derive_seed
@@ -16,6 +16,10 @@ from rolecall.data.sources import LazyTasks
 from rolecall.environments.math.rows import normal_question
 from rolecall.environments.mixed import Mixture
 
+if TYPE_CHECKING:
+    from rolecall.core.interfaces.environment import Environment
+
+
 SPLIT = "validation"
 MOST_PROBES = 1000  # tasks that are looked at to replace one that is held out
 GOLDEN = 0.6180339887498949  # multiples of it come back to a neighbourhood as late as possible
@@ -23,7 +27,7 @@ GOLDEN = 0.6180339887498949  # multiples of it come back to a neighbourhood as l
 Identity = tuple[str, str]
 
 
-def has_validation(environment: Any) -> bool:
+def has_validation(environment: Environment) -> bool:
     """Return whether an environment lists validation tasks of its own in `splits`."""
     return SPLIT in getattr(environment, "splits", ())
 

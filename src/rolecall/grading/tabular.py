@@ -23,6 +23,7 @@ from rolecall.core.optional import optional
 Reads = Literal["number", "label", "text"]
 Column = Sequence[str]
 Numbers = NDArray[np.float64]
+Compute = Callable[..., float]  # (truth [rows], predictions [rows]) -> score
 WHOLE = re.compile(r"([+-]?\d+)\.0+")
 
 
@@ -38,7 +39,7 @@ class Invalid(ValueError):
 class Metric:
     """A metric: how one column of predictions is read and scored; several columns are averaged."""
 
-    compute: Callable[[Any, Any], float]  # (truth [rows], predictions [rows])
+    compute: Compute  # (truth [rows], predictions [rows])
     higher: bool  # is better
     truth: Reads
     given: Reads
@@ -125,7 +126,7 @@ def _sklearn() -> ModuleType:
     return optional("sklearn.metrics", extra="data")
 
 
-def _from_sklearn(name: str, **options: Any) -> Callable[[Any, Any], float]:
+def _from_sklearn(name: str, **options: Any) -> Compute:
     return lambda truth, given: float(getattr(_sklearn(), name)(truth, given, **options))
 
 
@@ -241,7 +242,7 @@ def _ranks(values: Numbers) -> Numbers:
     return np.asarray((ends - (counts - 1) / 2)[inverse])
 
 
-def _numbers(compute: Callable[[Any, Any], float], *, higher: bool = False) -> Metric:
+def _numbers(compute: Compute, *, higher: bool = False) -> Metric:
     return Metric(compute, higher, "number", "number", "mean")
 
 

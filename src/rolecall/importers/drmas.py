@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import yaml
 
 from rolecall.config.load import find
+from rolecall.core.json_types import JsonValue
 from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, OWN, ROLLOUT
 from rolecall.importers.keys import Framework, Given, Tree, is_unknown, set_key, show_value
 
@@ -83,7 +82,7 @@ def _team(given: Given, config: Tree) -> None:
             given.mark_missing(config, f"policies.{name}.base", "the model")
 
 
-def _policy(given: Given, model: Any, rate: Any) -> Tree:
+def _policy(given: Given, model: JsonValue, rate: JsonValue) -> Tree:
     optimizer: Tree = {"lr": rate}
     warmup = given[f"{ACTOR}.optim.lr_warmup_steps"]
     if warmup is not None and warmup > 0:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from rolecall.config.load import NAMED
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError, nearest
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import Framework, Tree, get_key, set_key
 from rolecall.importers.reading import guess, parse_value, read_text, read_values
 from rolecall.importers.translating import (
@@ -25,7 +25,7 @@ from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.plan import load_plan
 
 # What stands for values that are still to be given while the rest is checked, by last part.
-STAND_INS: dict[str, Any] = {
+STAND_INS: JsonObject = {
     "steps": 1,
     "warmup_steps": 0,
     "base": "model",
@@ -40,7 +40,7 @@ STYLES = {"becomes": "green", "not needed": "dim", "refused": "red"}
 class Plain(yaml.SafeDumper):
     """Writes equal lists out each time, without anchors."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: JsonValue) -> bool:
         return True
 
 
@@ -54,7 +54,7 @@ def import_files(
     """
     texts = [read_text(path) for path in files]
     framework = _framework(source, "\n".join(texts))
-    values: dict[str, Any] = {}
+    values: JsonObject = {}
     for path, text in zip(files, texts, strict=True):
         try:
             values = merge(values, read_values(text, framework))
@@ -71,7 +71,7 @@ def import_files(
     return render(translated, files), translated
 
 
-def merge(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+def merge(first: JsonObject, then: JsonObject) -> JsonObject:
     """`then` beats `first`, key by key also within mappings."""
     both = {name for name in first.keys() & then.keys() if isinstance(first[name], dict)}
     within = {n: merge(first[n], then[n]) for n in both if isinstance(then[n], dict)}
@@ -86,7 +86,7 @@ def _framework(source: str | None, text: str) -> Framework:
     return FRAMEWORKS[source]
 
 
-def _translated(values: dict[str, Any], framework: Framework, overrides: list[str]) -> Translation:
+def _translated(values: JsonObject, framework: Framework, overrides: list[str]) -> Translation:
     """Twice, as steps are known only when the rows of the training file are counted."""
     settings = {}
     for override in overrides:

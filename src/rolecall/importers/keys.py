@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rolecall.core.json_types import JsonObject, JsonValue
+
 EDIT = "???"  # OmegaConf's mark of a value that is still to be given
 UNKNOWN = "\x00"  # stands around what only the script itself could compute
 Tree = dict[str, Any]
@@ -20,10 +22,10 @@ Tree = dict[str, Any]
 class Key:
     """One key of theirs."""
 
-    default: Any = None  # their value where the key is not given
+    default: JsonValue = None  # their value where the key is not given
     ours: str = ""  # what it becomes; `*` stands for each agent or policy
     because: str = ""  # why it becomes nothing, or what is not quite the same
-    harmless: tuple[Any, ...] | None = None  # refused but for these values; None: not needed
+    harmless: tuple[JsonValue, ...] | None = None  # refused but for these values; None: not needed
     copied: bool = False  # the value stands there as it is
     secret: bool = False  # it is not shown
 
@@ -32,17 +34,17 @@ class Key:
         return "becomes" if self.ours else "not needed" if self.harmless is None else "refused"
 
 
-def becomes(ours: str, default: Any = None, *, but: str = "") -> Key:
+def becomes(ours: str, default: JsonValue = None, *, but: str = "") -> Key:
     """Return a key whose value stands at ours as it is."""
     return Key(default, ours, but, copied=True)
 
 
-def read(ours: str, default: Any = None, *, but: str = "") -> Key:
+def read(ours: str, default: JsonValue = None, *, but: str = "") -> Key:
     """Return a key that `build` reads to say what stands at ours."""
     return Key(default, ours, but)
 
 
-def refuse(because: str, *harmless: Any, default: Any = None) -> Key:
+def refuse(because: str, *harmless: JsonValue, default: JsonValue = None) -> Key:
     """A key that has no counterpart; nothing is lost where its value is one of `harmless`."""
     return Key(default, because=because, harmless=(None, *harmless))
 
@@ -56,7 +58,7 @@ def ignore(because: str, *, secret: bool = False) -> Key:
 class Given:
     """The keys of a file, and what `build` found out about them."""
 
-    values: dict[str, Any]
+    values: JsonObject
     keys: dict[str, Key]
     rows: int | None = None  # of the training file, where it could be counted
     steps: int | None = None  # that the user asks for
@@ -106,22 +108,22 @@ class Framework:
     own_marks: tuple[str, ...] = ()  # those that what it is built on does not have
     differs: tuple[str, ...] = ()  # what no key says, and is not the same here
     # its own spellings of keys -> those of the table
-    tidy: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    tidy: Callable[[JsonObject], JsonObject] = dict
 
 
-def is_unknown(value: Any) -> bool:
+def is_unknown(value: JsonValue) -> bool:
     """Return whether a value is computed by their script, so that nobody here can say it."""
     if isinstance(value, list):
         return any(map(is_unknown, value))
     return isinstance(value, str) and UNKNOWN in value
 
 
-def show_value(value: Any) -> str:
+def show_value(value: JsonValue) -> str:
     """Return a value as people read it."""
     return str(value).replace(UNKNOWN, "")
 
 
-def set_key(config: Tree, ours: str, value: Any) -> None:
+def set_key(config: Tree, ours: str, value: JsonValue) -> None:
     """put({}, "a.b", 1) makes {"a": {"b": 1}}."""
     *path, last = ours.split(".")
     for key in path:
@@ -151,7 +153,7 @@ def trained_policies(config: Tree) -> list[str]:
 
 def get_key(config: Tree, ours: str) -> Any:
     """Return the value at a dotted key, or None."""
-    value: Any = config
+    value: JsonValue = config
     for key in ours.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value

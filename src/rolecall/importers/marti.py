@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import (
     EDIT,
     Framework,
@@ -36,9 +35,9 @@ SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine",
              "cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}  # fmt: skip
 
 
-def tidy(values: dict[str, Any]) -> dict[str, Any]:
+def tidy(values: JsonObject) -> JsonObject:
     """`default_agent.seed` and the keys of mappings stand by themselves."""
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     for key, value in values.items():
         name = key.removeprefix("default_agent.")
         if key == "default_agent" and isinstance(value, dict):
@@ -225,7 +224,7 @@ def _evaluation(given: Given, config: Tree) -> None:
 
 
 def _trackers(given: Given, config: Tree) -> None:
-    trackers: list[Any] = []
+    trackers: list[JsonValue] = []
     if given["use_wandb"]:
         entity = given["wandb_org"]
         trackers.append(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
 
 from rolecall.core.errors import ConfigError, nearest
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import Given, Tree, is_unknown, set_key
 
 PLACEHOLDER = re.compile(r"\$\w+|\{+\w+\}+")
@@ -78,7 +78,7 @@ def build_team(given: Given, config: Tree) -> None:
         _agent(given, config, flow, name=name, ours=ours, agent=agent)
 
 
-def _agents(given: Given) -> list[tuple[str, dict[str, Any]]]:
+def _agents(given: Given) -> list[tuple[str, JsonObject]]:
     """Their ids with their settings. Raises ConfigError for a key that no agent has."""
     listed = given["agents"] or []
     listed = listed if isinstance(listed, list) else [listed]
@@ -96,7 +96,7 @@ def _agents(given: Given) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _agent(
-    given: Given, config: Tree, flow: Flow, *, name: str, ours: str, agent: dict[str, Any]
+    given: Given, config: Tree, flow: Flow, *, name: str, ours: str, agent: JsonObject
 ) -> None:
     role = flow.roles.get(str(agent.get("role")))
     if role is None:
@@ -128,7 +128,7 @@ def _agent(
         set_key(config, f"policies.{policy}.base", base)
 
 
-def _system(template: Any) -> str:
+def _system(template: JsonValue) -> str:
     """Return the lines of a prompt that name no variable."""
     text = "\n".join(template) if isinstance(template, list) else str(template or "")
     lines = [line.strip() for line in text.split("\n")]
@@ -174,13 +174,13 @@ def _executors(config: Tree) -> list[Tree]:
     return [agent for agent in config["team"].values() if "tools" in agent]
 
 
-def _search(config: Tree, tool: dict[str, Any]) -> None:
+def _search(config: Tree, tool: JsonObject) -> None:
     set_key(config, "environment.url", str(tool.get("base_url", "")).removesuffix("/retrieve"))
     set_key(config, "environment.topk", tool.get("topk", 3))
     set_key(config, "environment.deadline_s", float(tool.get("timeout", 30)))
 
 
-def _python(config: Tree, tool: dict[str, Any], *, turns: int | None) -> None:
+def _python(config: Tree, tool: JsonObject, *, turns: int | None) -> None:
     wall_s = float(tool.get("timeout", 10))
     for agent in _executors(config):
         python = {"name": "python", "wall_s": wall_s, "url": tool.get("base_url")}

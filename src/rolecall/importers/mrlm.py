@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import Framework, Given, Tree, set_key
 from rolecall.importers.mrlm_keys import KEYS, MODEL, TASKS
 
@@ -17,7 +16,7 @@ ELSEWHERE = {
 SECTIONS = {"ppo": "ppo", "grpo": "grpo", "dpo": "dpo"}
 
 
-def tidy(values: dict[str, Any]) -> dict[str, Any]:
+def tidy(values: JsonObject) -> JsonObject:
     """`model.generation` spells keys of `model`; the nearer one counts."""
     return {
         key: value
@@ -90,7 +89,7 @@ def _tasks(given: Given, config: Tree) -> None:
         set_key(config, "environment.test", tests)
 
 
-def _test(given: Given, env: dict[str, Any]) -> str | None:
+def _test(given: Given, env: JsonObject) -> str | None:
     """Return the rows of one of `eval_envs`, which must be of the environment that trains."""
     for name, value in env.items():
         same = value == given[f"policy_env.{name}"] if name in TASKS else False
@@ -161,7 +160,7 @@ def _places(given: Given, config: Tree) -> None:
     name = given["experiment_name"]
     if folder or name:
         config["output"] = "/".join(item for item in (folder or "runs", name) if item)
-    trackers: list[Any] = []
+    trackers: list[JsonValue] = []
     if given["training.wandb_project"]:
         entity = given["training.wandb_entity"]
         trackers.append(

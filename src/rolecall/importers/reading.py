@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from rolecall.core.errors import ConfigError, first_line
+from rolecall.core.json_types import JsonObject, JsonValue, Options
 from rolecall.importers.keys import UNKNOWN, Framework, Key
 from rolecall.importers.shell import split, training_words
 
@@ -58,7 +59,7 @@ def guess(text: str, frameworks: dict[str, Framework]) -> Framework:
     return frameworks[best]
 
 
-def read_values(text: str, framework: Framework) -> dict[str, Any]:
+def read_values(text: str, framework: Framework) -> JsonObject:
     """Key -> value, the framework's own spelling of keys made that of its table.
 
     Raises ConfigError for a text that is neither YAML nor holds a training command or settings.
@@ -76,11 +77,11 @@ def read_values(text: str, framework: Framework) -> dict[str, Any]:
         raise ConfigError("it is nested too deeply to be read; write fewer levels") from error
 
 
-def flat(tree: dict[str, Any], keys: dict[str, Key], *, prefix: str = "") -> dict[str, Any]:
+def flat(tree: JsonObject, keys: dict[str, Key], *, prefix: str = "") -> JsonObject:
     """{"a": {"b": 1}} -> {"a.b": 1}; a mapping that is a key of the table is left whole, unless
     there are keys below it.
     """
-    flat_values: dict[str, Any] = {}
+    flat_values: JsonObject = {}
     for name, value in tree.items():
         key = f"{prefix}{name}"
         deeper = key not in keys or any(other.startswith(f"{key}.") for other in keys)
@@ -97,7 +98,7 @@ def _is_lines(text: str) -> bool:
     return bool(lines) and all(LINE.match(line) or line.startswith("--") for line in lines)
 
 
-def _of_yaml(text: str) -> dict[str, Any]:
+def _of_yaml(text: str) -> JsonObject:
     try:
         loaded = _loaded(text)
     except (YAMLError, OmegaConfBaseException) as error:
@@ -109,11 +110,11 @@ def _of_yaml(text: str) -> dict[str, Any]:
     return {str(key): value for key, value in loaded.items()}
 
 
-def _of_words(words: list[str]) -> dict[str, Any]:
+def _of_words(words: list[str]) -> JsonObject:
     """`a.b=1`, `+a.b=1`, `--a 1`, `--a=1`, `--a 1 2` and `--a` for true."""
-    options: dict[str, Any] = {}
+    options: Options = {}
     option: str | None = None
-    listed: list[Any] = []
+    listed: list[JsonValue] = []
 
     def close() -> None:
         if option is not None:
@@ -152,7 +153,7 @@ def _loaded(text: str) -> Any:
     return OmegaConf.to_container(OmegaConf.create(text), resolve=False)
 
 
-def _count(value: Any, counts: dict[int, int]) -> int:
+def _count(value: JsonValue, counts: dict[int, int]) -> int:
     """Return how many values there are where each reference stands for a copy; each is looked at
     once.
     """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
 from rolecall.config import registry
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers import drmas, marti, mrlm
 from rolecall.importers.keys import (
     EDIT,
@@ -69,7 +69,7 @@ class Translation:
 
 
 def translate(
-    values: dict[str, Any],
+    values: JsonObject,
     framework: Framework,
     *,
     rows: int | None = None,
@@ -117,7 +117,7 @@ def translate(
     return Translation(framework, config, lines, theirs.edits)
 
 
-def check_known(values: dict[str, Any], framework: Framework) -> None:
+def check_known(values: JsonObject, framework: Framework) -> None:
     unknown = [name for name in values if name not in framework.keys]
     if unknown:
         near = difflib.get_close_matches(unknown[0], framework.keys, n=3, cutoff=0.5)
@@ -125,7 +125,7 @@ def check_known(values: dict[str, Any], framework: Framework) -> None:
         raise ConfigError(f"{unknown[0]}: no key of {framework.title}; {hint}")
 
 
-def check_types(values: dict[str, Any], framework: Framework) -> None:
+def check_types(values: JsonObject, framework: Framework) -> None:
     """Raises ConfigError where a number or a truth value is something else, or is not known."""
     for name, value in values.items():
         key = framework.keys[name]
@@ -139,7 +139,7 @@ def check_types(values: dict[str, Any], framework: Framework) -> None:
             raise ConfigError(f"{name}: not a number (it is {value!r})")
 
 
-def _harmless(value: Any, key: Key) -> bool:
+def _harmless(value: JsonValue, key: Key) -> bool:
     """1 and True are different values, 1 and 1.0 are not."""
     return any(
         value == other and isinstance(value, bool) == isinstance(other, bool)
@@ -197,7 +197,7 @@ def _line(name: str, given: Given, config: Tree) -> Line:
     return Line(name, value, "becomes", text + (f" ({key.because})" if key.because else ""), is_set)
 
 
-def _value(value: Any) -> str:
+def _value(value: JsonValue) -> str:
     """Return a section by its names, a list by its parts."""
     if isinstance(value, list | dict):
         return ", ".join(_value(item.get("name", "")) if isinstance(item, dict) else str(item)
@@ -205,7 +205,7 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def count_rows(sources: Any) -> int | None:
+def count_rows(sources: JsonValue) -> int | None:
     """Rows of the training files, where all of them are on this machine; None otherwise."""
     from rolecall.data.data_locations import locate
     from rolecall.data.files import read_rows

@@ -5,14 +5,16 @@ A config is checked without PyTorch and what learners import: methods that need 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from rolecall.config import registry
 from rolecall.config.learners import OwnLearnerConfig
 from rolecall.config.schema import Config
+from rolecall.config.user_lines import UserCallable
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Options
 
 if TYPE_CHECKING:
     from rolecall.core.interfaces.learner import Learner
@@ -94,7 +96,7 @@ class LearnerBackend:
         """Make the learner. Raises ConfigError, and RankError where ranks do not start."""
         raise NotImplementedError
 
-    def check_options(self) -> dict[str, Any]:
+    def check_options(self) -> Options:
         """Return the options of a learner of your own. Raises ConfigError."""
         return {}
 
@@ -146,7 +148,7 @@ class LearnerClassBackend(LocalLearnerBackend):
 
     section: OwnLearnerConfig
 
-    def __init__(self, config: Config, policy: str, learner: Callable[..., Any]) -> None:
+    def __init__(self, config: Config, policy: str, learner: UserCallable) -> None:
         super().__init__(config, policy)
         self._learner = learner
 
@@ -160,7 +162,7 @@ class LearnerClassBackend(LocalLearnerBackend):
             raise ConfigError(f"{self.key}.options: {error}") from error
         return learner
 
-    def check_options(self) -> dict[str, Any]:
+    def check_options(self) -> Options:
         key, options = f"{self.key}.options", self.section.options
         return registry.check_options(self._learner, options, key=key, skip=1)
 

@@ -5,11 +5,14 @@ Legend: N = rows, M = rows that are asked for, W = width.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from rolecall.models.autograd.function_context import FunctionContext
 
 
 def select_rows(rows: Tensor, index: Tensor) -> Tensor:
@@ -24,14 +27,14 @@ def select_rows(rows: Tensor, index: Tensor) -> Tensor:
 
 class _SelectRows(Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
+    def forward(ctx: FunctionContext, rows: Tensor, index: Tensor) -> Tensor:
         ctx.save_for_backward(index)
         ctx.shape = rows.shape
         return rows.index_select(0, index)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
         summed = grad.new_zeros(ctx.shape)
         if grad.device.type == "cpu":

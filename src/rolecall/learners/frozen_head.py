@@ -9,7 +9,7 @@ Legend: M = sampled tokens, W = width of a state, V = vocabulary.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from torch.nn import Linear, Module
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.kernels import flat, runs_on_numba
 from rolecall.models.exact_head import has_mixed_product
+
+if TYPE_CHECKING:
+    from rolecall.models.autograd.function_context import FunctionContext
 
 
 def is_frozen(head: Module) -> bool:
@@ -41,8 +44,8 @@ def frozen_head_logprobs(
 class _OfFrozenHead(Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, head: Linear, ids: Tensor, temperature: Tensor, rows: int,
-        vocabulary: int,
+        ctx: FunctionContext, states: Tensor, head: Linear, ids: Tensor, temperature: Tensor,
+        rows: int, vocabulary: int,
     ) -> Tensor:  # fmt: skip
         logprobs = torch.empty_like(ids, dtype=torch.float32)
         slopes = torch.empty_like(states) if ctx.needs_input_grad[0] else None
@@ -60,7 +63,7 @@ class _OfFrozenHead(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slopes,) = ctx.saved_tensors
         return slopes * grad[:, None].to(slopes.dtype), None, None, None, None, None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.json_types import Options
 from rolecall.models.language_model import LanguageModel
 
 
@@ -26,5 +27,5 @@ class LearnerInputs:
     share_prefixes: bool
     offloads: bool  # between updates moments, masters and the reference are not on the device
 
-    def as_arguments(self) -> dict[str, Any]:
+    def as_arguments(self) -> Options:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
 from rolecall.config.optimizer import Optimizer
+from rolecall.core.json_types import State
 
 
 def adamw(
@@ -112,13 +112,13 @@ class Stepper:
                 for name, value in state.items()
             }
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Moments, and the masters, of which a saved model has only the rounded weights."""
         masters = [master.detach() for _, master in self._cast()]
         optimizer = self.optimizer.state_dict()
         return {"optimizer": optimizer, "num_steps": self.num_steps, "masters": masters}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over moments and counts; weight decay, betas and eps are those of this run."""
         self.optimizer.load_state_dict(state["optimizer"])
         self._take_options()

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rolecall.core.json_types import Options
 from rolecall.core.types import NO_PARENT, Batch, Floats, Ids, Pair, Turn
 
 SHARED = 1 / 16  # of a turn's tokens; attention in two parts costs more than fewer tokens save
@@ -212,7 +212,7 @@ def _part(batch: Batch, agents: list[str], agent: str) -> Batch:
     )
 
 
-def _columns(batch: Batch, own: NDArray[np.bool_]) -> dict[str, Any]:
+def _columns(batch: Batch, own: NDArray[np.bool_]) -> Options:
     """The numbers of the batch where `own` [N], else 0."""
     columns = {name: getattr(batch, name) for name in COLUMNS}
     return {
@@ -229,7 +229,7 @@ def select_turn(batch: Batch, number: int) -> Batch:
         keep[token] = True
     # What other turns sampled stands here as context, and has none of their numbers.
     columns = _columns(batch, sampled)
-    cut: dict[str, Any] = {n: None if c is None else c[keep] for n, c in columns.items()}
+    cut: Options = {n: None if c is None else c[keep] for n, c in columns.items()}
     size = int(keep.sum())
     return Batch(
         policy=batch.policy,

@@ -5,15 +5,19 @@ Layers of StableLM and Nemotron call their attention with the arguments that the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.nn import Module
 
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import get_layers
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
-def carry(model: Any) -> None:
+
+def carry(model: PreTrainedModel) -> None:
     """Change the layers of a model in place."""
     for layer in get_layers(model):
         kind = type(layer)
@@ -23,6 +27,6 @@ def carry(model: Any) -> None:
 class Carrying(Module):
     """Stands before a layer's class, and also brings the layout when a backward pass repeats it."""
 
-    def forward(self, *args: Any, **options: Any) -> Any:
+    def forward(self, *args: Tensor, **options: Any) -> Any:
         with layouts.use_layout(options.pop("layout", None)):
             return super().forward(*args, **options)

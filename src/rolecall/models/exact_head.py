@@ -6,7 +6,7 @@ of two bfloat16 numbers are exact in float32, where they are also summed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,8 +15,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn import Linear
 from torch.nn.functional import linear
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
-def make_exact(model: Any) -> None:
+    from rolecall.models.autograd.function_context import FunctionContext
+
+
+def make_exact(model: PreTrainedModel) -> None:
     """Change the head in place; one in float32, or of another kind, stays as it is."""
     head = model.get_output_embeddings()
     if type(head) is Linear and head.weight.dtype != torch.float32:
@@ -51,13 +56,13 @@ class _MixedProduct(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: FunctionContext, states: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(states, weight)
         return torch.mm(states, weight.T, out_dtype=torch.float32)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         states, weight = ctx.saved_tensors
         rounded = grad.to(weight.dtype)
         of_states = rounded @ weight if ctx.needs_input_grad[0] else None

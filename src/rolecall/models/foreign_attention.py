@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -26,6 +26,10 @@ from rolecall.models.language_model import (
     run_apart,
 )
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
 UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules
 LENGTHS = (24, 9)  # tokens of the probe's rows
 WINDOW = 6  # of sliding layers while they are tried out, whatever it is
@@ -40,7 +44,7 @@ Rules = Mapping[int, ScoreRule | None]  # by layer
 
 
 @torch.no_grad()
-def examine(model: Any) -> tuple[str, Rules]:
+def examine(model: PreTrainedModel) -> tuple[str, Rules]:
     """Return why the model's rows must be kept apart, or "", and its layers' rules.
 
     If they must be, the model's own attention is switched on.
@@ -63,7 +67,7 @@ def examine(model: Any) -> tuple[str, Rules]:
     return problem, rules
 
 
-def _unknown(model: Any) -> str:
+def _unknown(model: PreTrainedModel) -> str:
     """Return what of a model's config no layout computes, or ""."""
     config = model.config.get_text_config()
     kinds = sorted({*(getattr(config, "layer_types", None) or [])} - KNOWN)
@@ -76,7 +80,7 @@ def _unknown(model: Any) -> str:
     return "an attention of its own" if own else ""
 
 
-def _compare(model: Any) -> tuple[str, Rules]:
+def _compare(model: PreTrainedModel) -> tuple[str, Rules]:
     """Return what is wrong with our logits of the probe, or "", and each layer's rule."""
     try:
         ours, rules = _in_two_passes(model)
@@ -91,7 +95,7 @@ def _compare(model: Any) -> tuple[str, Rules]:
     return "" if apart <= close(model) else f"logits differ by {apart:.2g} of the largest", rules
 
 
-def _difference(model: Any, ours: Tensor, theirs: Tensor) -> float:
+def _difference(model: PreTrainedModel, ours: Tensor, theirs: Tensor) -> float:
     """Return the difference of any token in float32, as a share of the largest logit.
 
     Where less is stored, rounding makes some tokens choose other experts. So the median over the
@@ -111,7 +115,7 @@ def _read_first(length: int) -> int:
     return length * 3 // 4
 
 
-def _wrong_window(model: Any, rules: Rules) -> str:
+def _wrong_window(model: PreTrainedModel, rules: Rules) -> str:
     """Return how a window is computed unlike in the model's own attention, or "".
 
     Rows seldom reach a real window, so the probe is made again with a short one. Both sides must
@@ -144,7 +148,7 @@ def _wrong_window(model: Any, rules: Rules) -> str:
 
 
 @contextmanager
-def _short_windows(model: Any) -> Iterator[None]:
+def _short_windows(model: PreTrainedModel) -> Iterator[None]:
     holders = [model.config.get_text_config(), *model.modules()]
     before = [(x, w) for x in holders if isinstance(w := getattr(x, "sliding_window", None), int)]
     for holder, _ in before:
@@ -157,7 +161,7 @@ def _short_windows(model: Any) -> Iterator[None]:
 
 
 @torch.no_grad()
-def untrainable(model: Any) -> str:
+def untrainable(model: PreTrainedModel) -> str:
     """Return why a model with its own attention cannot be trained row by row, or ""."""
     try:
         rows = layouts.Rows(list(LENGTHS), device=model.device)
@@ -179,7 +183,7 @@ def untrainable(model: Any) -> str:
     return ""
 
 
-def _own(model: Any) -> Tensor:
+def _own(model: PreTrainedModel) -> Tensor:
     """Logits of the probe's rows one by one, by the model's own attention: [sum(LENGTHS), V]."""
     if model.config._attn_implementation == layouts.NAME:
         _switch(model, "eager")
@@ -190,7 +194,7 @@ def _own(model: Any) -> Tensor:
 
 
 @torch.no_grad()
-def scales_logits(model: Any) -> bool:
+def scales_logits(model: PreTrainedModel) -> bool:
     """Return whether the logits are anything but the head applied to the decoder's states."""
     layout, ids = layouts.Rows(list(LENGTHS), device=model.device), _ids(model)
     keep = torch.tensor([3, 23, 32], device=model.device)
@@ -206,7 +210,7 @@ def scales_logits(model: Any) -> bool:
     return not bool((plain - logits).abs().max() <= 1e-3 * logits.abs().max())
 
 
-def can_switch(model: Any) -> bool:
+def can_switch(model: PreTrainedModel) -> bool:
     """Return whether another attention can be switched on; transformers keeps some silently."""
     try:
         _switch(model, "eager")
@@ -216,7 +220,7 @@ def can_switch(model: Any) -> bool:
     return True
 
 
-def _switch(model: Any, *names: str) -> None:
+def _switch(model: PreTrainedModel, *names: str) -> None:
     """Switch to the first of these attentions that the model has. Raises ValueError for none."""
     for name in names:
         with suppress(ValueError):
@@ -226,12 +230,12 @@ def _switch(model: Any, *names: str) -> None:
     raise ValueError(f"it has no attention called {names}")
 
 
-def _ids(model: Any) -> Tensor:
+def _ids(model: PreTrainedModel) -> Tensor:
     size = model.get_input_embeddings().weight.shape[0]
     return torch.arange(sum(LENGTHS), device=model.device) * 7919 % size
 
 
-def probe(model: Any, keep: Tensor) -> Tensor:
+def probe(model: PreTrainedModel, keep: Tensor) -> Tensor:
     """Logits of the probe's rows through our cache, in one pass.
 
     Where a model has an original context they are computed again with positions beyond it.
@@ -243,7 +247,7 @@ def probe(model: Any, keep: Tensor) -> Tensor:
     return torch.cat(logits)
 
 
-def _in_two_passes(model: Any) -> tuple[Tensor, Rules]:
+def _in_two_passes(model: PreTrainedModel) -> tuple[Tensor, Rules]:
     """Return the logits of all tokens, the last ones from a second pass, and each layer's rule."""
     cache, first = _cache(model), [_read_first(length) for length in LENGTHS]
     rules: dict[int, ScoreRule | None] = {}
@@ -260,13 +264,13 @@ def _in_two_passes(model: Any) -> tuple[Tensor, Rules]:
     return torch.cat([torch.cat(row) for row in zip(*parts, strict=True)]), rules
 
 
-def _paged(model: Any, cache: Cache, starts: list[int], counts: list[int]) -> Paged:
+def _paged(model: PreTrainedModel, cache: Cache, starts: list[int], counts: list[int]) -> Paged:
     table = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32, device=model.device)
     tensors = (torch.tensor(numbers, device=model.device) for numbers in (starts, counts))
     return Paged(table, *tensors, cache=cache)
 
 
-def _cache(model: Any) -> Cache:
+def _cache(model: PreTrainedModel) -> Cache:
     config = model.config.get_text_config()
     number, size = get_key_value_heads(config)
     if not number or not size:
@@ -277,6 +281,6 @@ def _cache(model: Any) -> Cache:
     )  # fmt: skip
 
 
-def close(model: Any) -> float:
+def close(model: PreTrainedModel) -> float:
     """The largest difference of logits that rounding makes, as a share of the largest."""
     return 1e-4 if next(model.parameters()).dtype == torch.float32 else 0.1

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, float32
@@ -25,6 +25,8 @@ from rolecall.models.separate_rows import read_rows
 from rolecall.models.tokenizers import num_tokens
 
 if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
     from rolecall.models.lora import Mixture
 
 SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # keys of transformers
@@ -35,7 +37,7 @@ class LanguageModel:
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         tokenizer: Tokenizer,
         *,
         adapter: str | None = None,
@@ -243,7 +245,7 @@ class LanguageModel:
 
 
 def run(
-    model: Any,
+    model: PreTrainedModel,
     tokens: Tensor,
     positions: Tensor,
     *,
@@ -269,7 +271,12 @@ def run(
 
 
 def hidden_states(
-    model: Any, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
+    model: PreTrainedModel,
+    tokens: Tensor,
+    positions: Tensor,
+    *,
+    layout: layouts.Layout,
+    keep: Tensor,
 ) -> Tensor:
     """Return what a model's head reads after the kept indices, if nothing stands between."""
     decoder, trimmed = model.get_decoder(), getattr(model, "trimmed", False)
@@ -289,7 +296,12 @@ def hidden_states(
 
 
 def run_apart(
-    model: Any, tokens: Tensor, *, layout: layouts.Layout, keep: Tensor, hidden: bool = False
+    model: PreTrainedModel,
+    tokens: Tensor,
+    *,
+    layout: layouts.Layout,
+    keep: Tensor,
+    hidden: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Do as `run` for a model that must be given one row at a time."""
     head = model.get_output_embeddings() if hidden else None
@@ -354,7 +366,7 @@ def mixture_over(models: list[LanguageModel], policy: Tensor) -> Mixture:
 
 def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
     """Frozen copies of all handles; adapters that share a base share one copy of it."""
-    copied: dict[int, Any] = {}
+    copied: dict[int, PreTrainedModel] = {}
     for model in models.values():
         if id(model.model) not in copied:
             copied[id(model.model)] = deepcopy(model.model).requires_grad_(False).eval()
@@ -366,21 +378,21 @@ def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
     }
 
 
-def has_dynamic_rope(config: Any) -> bool:
+def has_dynamic_rope(config: PretrainedConfig) -> bool:
     """Return whether a row's length decides by how much its positions are rotated."""
     rope = getattr(config, "rope_parameters", None) or {}
     of_kinds = [rope, *(settings for settings in rope.values() if isinstance(settings, dict))]
     return any(settings.get("rope_type") in ("dynamic", "longrope") for settings in of_kinds)
 
 
-def has_longrope(config: Any) -> bool:
+def has_longrope(config: PretrainedConfig) -> bool:
     """Return whether rows beyond the original context are rotated by factors of their own."""
     rope = getattr(config, "rope_parameters", None) or {}
     of_kinds = [rope, *(settings for settings in rope.values() if isinstance(settings, dict))]
     return any(settings.get("rope_type") == "longrope" for settings in of_kinds)
 
 
-def original_context(config: Any) -> int:
+def original_context(config: PretrainedConfig) -> int:
     """Return the positions from which a model may compute otherwise than before; 0 if it says none.
 
     Some rotate by other factors there, some scale their queries.
@@ -391,7 +403,7 @@ def original_context(config: Any) -> int:
     return int(max(lengths, default=0))
 
 
-def get_layers(model: Any) -> ModuleList:
+def get_layers(model: PreTrainedModel) -> ModuleList:
     """The layers of a model of transformers, whatever its family calls them.
 
     Raises ValueError for a model that keeps no list of them.
@@ -403,7 +415,7 @@ def get_layers(model: Any) -> ModuleList:
     raise ValueError(f"{type(model).__name__} keeps no list of its {number} layers")
 
 
-def get_key_value_heads(config: Any) -> tuple[int, int]:
+def get_key_value_heads(config: PretrainedConfig) -> tuple[int, int]:
     """Return the number of key-value heads and their size; 0 where no single number says it."""
     try:
         heads: int = getattr(config, "num_attention_heads", None) or 0

@@ -7,15 +7,19 @@ there. With long prompts that is most of the layer's work.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import Module
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
 PARTS = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
 
 
-def trim(model: Any) -> Callable[[], None]:
+def trim(model: PreTrainedModel) -> Callable[[], None]:
     """Change the last layer in place; a function that changes it back."""
     layers = getattr(model.get_decoder(), "layers", None)
     if not layers or not all(hasattr(layers[-1], name) for name in PARTS):
@@ -40,7 +44,7 @@ class Trimmed(Module):
     post_attention_layernorm: Module
     mlp: Module
 
-    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> Tensor:
+    def forward(self, hidden_states: Tensor, *args: Tensor, **options: Any) -> Tensor:
         keep = options.pop("keep", None)
         if keep is None:
             every: Tensor = super().forward(hidden_states, *args, **options)

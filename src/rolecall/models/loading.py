@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -71,7 +70,9 @@ def load_model(
     return set_up(model, base, device=device, sampled=sampled, fuses=fuses)
 
 
-def set_up(model: Any, base: str, *, device: torch.device, sampled: bool, fuses: bool) -> Any:
+def set_up(
+    model: PreTrainedModel, base: str, *, device: torch.device, sampled: bool, fuses: bool
+) -> PreTrainedModel:
     """Change a model of transformers for flat rows, in place. Raises ValueError if it cannot be."""
     if not getattr(model.config.get_text_config(), "max_position_embeddings", None):
         raise ValueError(
@@ -129,7 +130,9 @@ def _read(base: str, path: str, dtype: torch.dtype) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def _try_out(model: Any, change: Callable[[Any], Callable[[], None]]) -> None:
+def _try_out(
+    model: PreTrainedModel, change: Callable[[PreTrainedModel], Callable[[], None]]
+) -> None:
     """Change a model, and change it back if its logits are not what they were."""
     keep = torch.tensor([3, 9, 9, 10, 23], device=next(model.parameters()).device)
     before, back = probe(model, keep), change(model)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import LoraConfig, get_peft_model, load_peft_weights, set_peft_model_state_dict
@@ -27,6 +27,12 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from rolecall.config.schema import Adapter
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+
+    from rolecall.models.autograd.function_context import FunctionContext
+
 
 Parts = tuple[tuple[str, int, float], ...]  # adapter, rank and scaling
 
@@ -109,7 +115,7 @@ class MixedLinear(Linear):
     tokens in every layer.
     """
 
-    def forward(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    def forward(self, x: Tensor, *args: Tensor, **options: Any) -> Tensor:
         mixture = _mixture.get()
         if mixture is None:
             weights = self._only_adapter()
@@ -168,7 +174,7 @@ class AddLowRank(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, out: Tensor, x: Tensor, down: Tensor, up: Tensor, scaling: float
+        ctx: FunctionContext, out: Tensor, x: Tensor, down: Tensor, up: Tensor, scaling: float
     ) -> Tensor:
         inner = linear(x.to(down.dtype), down)
         if out.dtype == down.dtype:
@@ -182,7 +188,7 @@ class AddLowRank(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, inner, down, up = ctx.saved_tensors
         by_out = _rows(grad).to(up.dtype)
         by_inner = (by_out @ up).mul_(ctx.scaling)  # [N, R]
@@ -197,9 +203,9 @@ def _rows(states: Tensor) -> Tensor:
     return states.reshape(-1, states.shape[-1])
 
 
-def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -> Any:
+def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -> PeftModel:
     """The model wrapped by PEFT with all adapters. Raises ValueError on targets that cannot mix."""
-    wrapped: Any = None
+    wrapped: PeftModel | None = None
     for name, adapter in sorted(adapters.items()):
         config = LoraConfig(
             r=adapter.rank,
@@ -225,7 +231,9 @@ def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -
     return wrapped.eval()
 
 
-def save(model: Any, name: str, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
+def save(
+    model: PeftModel, name: str, folder: Path, weights: dict[str, Tensor] | None = None
+) -> None:
     """Write one adapter as PEFT's `from_pretrained` reads it; `weights`: others of its names."""
     # Embeddings are never trained; PEFT would ask the hub for the base to find that out.
     model.save_pretrained(
@@ -241,7 +249,7 @@ def save(model: Any, name: str, folder: Path, weights: dict[str, Tensor] | None 
     config.write_text(json.dumps(written, indent=2, sort_keys=True))
 
 
-def load(model: Any, name: str, folder: Path) -> None:
+def load(model: PeftModel, name: str, folder: Path) -> None:
     """Take over the weights that `save` wrote. Raises ValueError where they do not fit."""
     device = next(model.parameters()).device
     weights = load_peft_weights(str(folder), device=str(device))

@@ -11,7 +11,7 @@ Legend: O = outputs of a layer, I = its inputs.
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,14 @@ from torch.nn.functional import linear
 
 from rolecall.core.errors import first_line
 from rolecall.core.optional import optional
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from transformers import PreTrainedModel
+
+    from rolecall.models.autograd.function_context import FunctionContext
+
 
 # It tells of kernels for its own layers, which are not used here.
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
@@ -99,22 +107,22 @@ class _Product(Function):
     """Nothing is kept for the backward pass, which unpacks the weights again."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: QuantizedLinear) -> Tensor:
+    def forward(ctx: FunctionContext, x: Tensor, layer: QuantizedLinear) -> Tensor:
         ctx.layer = layer
         return linear(x, layer.unpack(x.dtype), layer.bias)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, None]:
         return grad @ ctx.layer.unpack(grad.dtype), None
 
 
-def bitsandbytes() -> Any:
+def bitsandbytes() -> ModuleType:
     """Raises ConfigError where it is not installed."""
     return optional("bitsandbytes", extra="quantize")
 
 
-def linear_layers(model: Any) -> dict[str, Linear]:
+def linear_layers(model: PreTrainedModel) -> dict[str, Linear]:
     """Return the layers of a transformers model that are held in fewer bits: all but the head."""
     head = model.get_output_embeddings()
     return {
@@ -124,7 +132,7 @@ def linear_layers(model: Any) -> dict[str, Linear]:
     }
 
 
-def num_bytes(model: Any, kind: Quantization) -> float:
+def num_bytes(model: PreTrainedModel, kind: Quantization) -> float:
     """Return the bytes of the layers' weights and constants; the model may be a meta one."""
     layers = linear_layers(model).values()
     count = sum(layer.weight.numel() for layer in layers)
@@ -133,7 +141,7 @@ def num_bytes(model: Any, kind: Quantization) -> float:
     return count * (1 / 2 + 1 / BLOCK + 4 / (BLOCK * OUTER))
 
 
-def quantize(model: Any, kind: Quantization, *, device: torch.device) -> None:
+def quantize(model: PreTrainedModel, kind: Quantization, *, device: torch.device) -> None:
     """Replace the linear layers of a model, in place; the new ones are on the device.
 
     Raises ValueError for a model without any.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +19,10 @@ from torch import Tensor, nn
 from rolecall.core.types import NO_PARENT
 from rolecall.models.attention.kv_cache import Paged
 from rolecall.models.attention.layouts import Layout, Rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 _long: ContextVar[Tensor | None] = ContextVar("rolecall_long_rows", default=None)
 
@@ -48,7 +52,7 @@ class RowRope(nn.Module):
         return cos, sin
 
 
-def install(model: Any) -> int | None:
+def install(model: PreTrainedModel) -> int | None:
     """Let a model's rotary embeddings ask for each row's length; the limit, or None.
 
     Raises ValueError where only some of its layers have such factors.
@@ -90,7 +94,7 @@ def rows_told_apart(limit: int | None, layout: Layout) -> Iterator[None]:
         yield
 
 
-def _beyond(layout: Any, limit: int) -> Tensor | None:
+def _beyond(layout: Layout, limit: int) -> Tensor | None:
     """Return which tokens stand in rows of more than `limit` tokens; None if unknown."""
     if isinstance(layout, Rows):
         lengths = torch.tensor(layout.lengths, device=layout.row.device)

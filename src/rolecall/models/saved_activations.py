@@ -13,7 +13,7 @@ from contextlib import redirect_stderr
 from io import StringIO
 from math import gcd
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,10 @@ from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, with_adapters
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+
 WIDTHS = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
 LAYERS, TOKENS = (2, 3), (32, 64)  # pairs whose differences are looked at
 VOCABULARY = 256  # of a copy
@@ -32,7 +36,7 @@ _known: dict[str, float | None] = {}
 
 
 def kept_per_token(
-    config: Any, *, dtype: torch.dtype, adapter: Adapter | None, fuses: bool = True
+    config: PretrainedConfig, *, dtype: torch.dtype, adapter: Adapter | None, fuses: bool = True
 ) -> float | None:
     """Bytes that a layer keeps of one token until its backward pass; `config` of transformers.
 
@@ -49,7 +53,9 @@ def kept_per_token(
     return _known[key]
 
 
-def kept_in_last(config: Any, *, dtype: torch.dtype, fuses: bool = True) -> float | None:
+def kept_in_last(
+    config: PretrainedConfig, *, dtype: torch.dtype, fuses: bool = True
+) -> float | None:
     """Return the same for a last layer of which few states are read: it computes no others."""
     key = f"last of {config.to_json_string(use_diff=False)} {dtype} {fuses}"
     if key not in _known:
@@ -62,17 +68,17 @@ def kept_in_last(config: Any, *, dtype: torch.dtype, fuses: bool = True) -> floa
     return _known[key]
 
 
-def _times(config: Any) -> int:
+def _times(config: PretrainedConfig) -> int:
     """Return how many times narrower a copy can be."""
     return gcd(*_widths(config).values())
 
 
-def _widths(config: Any) -> dict[str, int]:
+def _widths(config: PretrainedConfig) -> dict[str, int]:
     widths = {name: getattr(config, name, None) for name in WIDTHS}
     return {name: width for name, width in widths.items() if isinstance(width, int) and width}
 
 
-def _copies(config: Any, dtype: torch.dtype, fuses: bool) -> list[Any]:
+def _copies(config: PretrainedConfig, dtype: torch.dtype, fuses: bool) -> list[PretrainedConfig]:
     """Models of `LAYERS` layers; none where the numbers of a family must fit one another."""
     try:
         return [_loaded(_copy(config, layers), dtype, fuses) for layers in LAYERS]
@@ -80,7 +86,7 @@ def _copies(config: Any, dtype: torch.dtype, fuses: bool) -> list[Any]:
         return []
 
 
-def _copy(config: Any, layers: int) -> Any:
+def _copy(config: PretrainedConfig, layers: int) -> PretrainedConfig:
     """A config of fewer and narrower layers."""
     fields, own_names, times = config.to_dict(), type(config).attribute_map, _times(config)
     for name, value in fields.items():
@@ -94,7 +100,7 @@ def _copy(config: Any, layers: int) -> Any:
     )
 
 
-def _loaded(config: Any, dtype: torch.dtype, fuses: bool) -> Any:
+def _loaded(config: PretrainedConfig, dtype: torch.dtype, fuses: bool) -> LanguageModel:
     with tempfile.TemporaryDirectory() as folder:
         with redirect_stderr(StringIO()):
             AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
@@ -102,7 +108,7 @@ def _loaded(config: Any, dtype: torch.dtype, fuses: bool) -> Any:
         return load_model(folder, device=cpu, dtype=dtype, sampled=False, fuses=fuses)
 
 
-def _grown(loaded: Any, adapter: Adapter | None, *, reads: int | None = None) -> float:
+def _grown(loaded: LanguageModel, adapter: Adapter | None, *, reads: int | None = None) -> float:
     """Bytes of a token that a forward pass keeps, parameters aside.
 
     `reads`: the number of tokens whose logits are computed; None for all.

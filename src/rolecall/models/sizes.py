@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -14,6 +14,9 @@ from rolecall.config.schema import Adapter
 from rolecall.core.errors import first_line
 from rolecall.models.language_model import get_key_value_heads, get_layers
 from rolecall.models.loading import locate
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,8 @@ class Size:
     vocabulary: int
     max_length: int
     cache_per_token: int  # numbers of one token's keys and values in all layers, 0 if unknown
-    config: Any  # of transformers
-    model: Any  # on torch's meta device: shapes without numbers
+    config: PretrainedConfig  # of transformers
+    model: PreTrainedModel  # on torch's meta device: shapes without numbers
 
     @property
     def gathered_numbers(self) -> int:
@@ -105,7 +108,7 @@ def context_length(base: str) -> int | None:
     return length
 
 
-def _config(base: str) -> Any:
+def _config(base: str) -> PretrainedConfig:
     """Return the config of the base's files; the shapes of a few public models are built in."""
     try:
         return AutoConfig.from_pretrained(locate(base), local_files_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from huggingface_hub import snapshot_download
@@ -24,6 +24,10 @@ from rolecall.models.language_model import get_layers
 from rolecall.models.last_layer import trim
 from rolecall.models.loading import locate, set_up
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+
 META = torch.device("meta")
 SMALL_VOCABULARY = 256
 
@@ -32,8 +36,8 @@ SMALL_VOCABULARY = 256
 class Skeleton:
     """A model on torch's meta device, and where its weights are."""
 
-    model: Any
-    small: Any  # of two layers, on the device: it has the numbers that no file holds
+    model: PreTrainedModel
+    small: PreTrainedModel  # of two layers, on the device: it has the numbers that no file holds
     folder: Path
 
 
@@ -71,11 +75,11 @@ def make_skeleton(base: str, *, device: torch.device, dtype: torch.dtype) -> Ske
     return Skeleton(model, small, folder)
 
 
-def _build(config: Any, dtype: torch.dtype) -> Any:
+def _build(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=layouts.NAME)
 
 
-def _with_two_layers(config: Any) -> Any:
+def _with_two_layers(config: PretrainedConfig) -> PretrainedConfig:
     small = deepcopy(config)
     small.num_hidden_layers = 2
     small.vocab_size = min(SMALL_VOCABULARY, config.vocab_size)
@@ -95,7 +99,7 @@ def _names_in(folder: Path) -> set[str]:
     return names
 
 
-def hollow(model: Any) -> None:
+def hollow(model: PreTrainedModel) -> None:
     """Take a model from the meta device to the CPU, in place, with weights that need no memory.
 
     PEFT then makes adapters whose first weights are numbers.

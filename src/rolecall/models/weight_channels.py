@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +27,10 @@ from torch.distributed import BroadcastOptions, ProcessGroupGloo, Store
 from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.runtime.bound_store import get_signed, set_signed
 from rolecall.runtime.scratch import open_scratch_file, scratch_folder
+
+if TYPE_CHECKING:
+    from torch.distributed import Work
+
 
 HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 POLL_S = 2e-4
@@ -60,8 +64,8 @@ class Broadcast:
         """Waits for the others."""
         self.buffer = torch.empty(size, dtype=torch.uint8, device=device)
         self._store = store
-        self._group: Any
-        self._work: Any = None  # the broadcast that is under way
+        self._group: Any  # of NCCL or gloo
+        self._work: Work | None = None  # the broadcast that is under way
         if device.type == "cuda":
             from torch.distributed import ProcessGroupNCCL
 
@@ -108,7 +112,7 @@ class Broadcast:
         self._group = self._work = None
 
 
-def _end(group: Any, work: Any) -> None:
+def _end(group: Any, work: Work) -> None:
     """Wait here: a gloo group that is deleted would wait too, and let no other thread run."""
     if group.name() == "nccl":
         group.abort()

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from rolecall.core.interfaces.learner import Update
+from rolecall.core.json_types import Record
 from rolecall.core.types import Episode, Turn
 from rolecall.monitor.coached import coach_metrics, is_dropped
 from rolecall.rollout.episodes import Rollout
@@ -20,7 +20,7 @@ from rolecall.rollout.episodes import Rollout
 WALL_SHARES = (5, 10, 25, 50, 75, 90, 95, 100)  # percent of a step's episodes, the fastest first
 
 
-def evaluation_metrics(found: dict[str, Any], area: str = "evaluation") -> dict[str, float]:
+def evaluation_metrics(found: Record, area: str = "evaluation") -> dict[str, float]:
     """{"avg@8": 0.5, "by_source": {"gsm8k": {"avg@8": 0.25}}} -> {"evaluation/avg@8": 0.5,
     "evaluation/by_source/gsm8k/avg@8": 0.25}.
     """

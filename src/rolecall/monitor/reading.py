@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from rolecall.core.json_types import Record
 from rolecall.core.tags import thinking, visible
 from rolecall.core.types import Turn
 from rolecall.storage.numbered import iterate_numbered
@@ -187,7 +188,7 @@ def _chosen(file: Path, number: int, *, sign: float, one_per_task: bool) -> list
     return [talks[key] for key in keys]
 
 
-def _worth(row: dict[str, Any]) -> float:
+def _worth(row: Record) -> float:
     """Return the world's score; where a world gives none to the team, the mean outcome."""
     if row["score"] is not None:
         return row["score"]
@@ -201,24 +202,24 @@ def _load(file: Path, where: list[Condition]) -> list[Talk]:
 
 def _rows(
     file: Path, columns: tuple[str, ...], where: list[Condition] | None = None
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     from pyarrow import parquet  # a command begins without it
 
     there = set(parquet.read_schema(file).names)  # files of earlier versions have fewer
-    rows: list[dict[str, Any]] = parquet.read_table(
+    rows: list[Record] = parquet.read_table(
         file, columns=[name for name in columns if name in there], filters=where
     ).to_pylist()
     return rows
 
 
-def _by_episode(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    episodes: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def _by_episode(rows: list[Record]) -> dict[tuple[str, str], list[Record]]:
+    episodes: dict[tuple[str, str], list[Record]] = {}
     for row in rows:
         episodes.setdefault((row["source"], row["episode"]), []).append(row)
     return episodes
 
 
-def _talk(rows: list[dict[str, Any]]) -> Talk:
+def _talk(rows: list[Record]) -> Talk:
     first = rows[0]
     return Talk(
         step=first["step"],
@@ -231,7 +232,7 @@ def _talk(rows: list[dict[str, Any]]) -> Talk:
     )
 
 
-def _turn(row: dict[str, Any]) -> TalkTurn:
+def _turn(row: Record) -> TalkTurn:
     info = json.loads(row["info"] or "{}")
     return TalkTurn(
         id=row["turn"],
@@ -247,7 +248,7 @@ def _turn(row: dict[str, Any]) -> TalkTurn:
     )
 
 
-def _rewards(row: dict[str, Any]) -> dict[str, float]:
+def _rewards(row: Record) -> dict[str, float]:
     """Return all rewards of a turn by name, as `Turn.all_rewards` does."""
     turn = Turn("", "", "", "", "", (), rewards=dict(row["turn_rewards"] or ()))
     turn.world_rewards = dict(row.get("world_rewards") or ())
@@ -256,7 +257,7 @@ def _rewards(row: dict[str, Any]) -> dict[str, float]:
     return turn.all_rewards
 
 
-def _coach(info: dict[str, Any]) -> str:
+def _coach(info: Record) -> str:
     """ "7 of 10: reasons", a line for each pass; "no score: why" of a failure."""
     first = info.get("coach") or {}
     passes = {"": first, "in hindsight ": first.get("hindsight")}

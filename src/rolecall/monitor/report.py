@@ -9,7 +9,7 @@ import base64
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -50,7 +50,7 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
     A running run has a page too.
     """
     records = folder.read_metrics()
-    config: dict[str, Any] = yaml.safe_load(folder.config.read_text())
+    config: Record = yaml.safe_load(folder.config.read_text())
     palette = colours([*config["team"], *curves.agent_names(records)])
     pictures = curves.pictures(records, palette)
     (folder.path / "curves.png").write_bytes(pictures.wide)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from rolecall.core.json_types import Record
 
 TEMPLATE = "stages.html.jinja"
 
 
-def write(folder: Path, stages: list[dict[str, Any]]) -> Path:
+def write(folder: Path, stages: list[Record]) -> Path:
     """`stages`: the summaries of those that are finished, in their order."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -26,7 +27,7 @@ def write(folder: Path, stages: list[dict[str, Any]]) -> Path:
     return path
 
 
-def _row(folder: Path, stage: dict[str, Any]) -> dict[str, str]:
+def _row(folder: Path, stage: Record) -> dict[str, str]:
     name = stage["name"]
     page = f"{name}/report.html"
     return {
@@ -39,7 +40,7 @@ def _row(folder: Path, stage: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _did(stage: dict[str, Any]) -> str:
+def _did(stage: Record) -> str:
     if stage["kind"] == "collect":
         return f"{stage['rows']} {stage['data']} from {stage['episodes']} episodes"
     if stage["kind"] == "evaluate":
@@ -47,7 +48,7 @@ def _did(stage: dict[str, Any]) -> str:
     return f"{stage['steps']} steps, {stage['episodes']} episodes, {stage['wall_s']:.0f} s"
 
 
-def _score(found: dict[str, Any] | None) -> str:
+def _score(found: Record | None) -> str:
     """ "avg@8 0.512"; nothing where nothing was evaluated."""
     names = [name for name in found or {} if name.startswith("avg@") and "_" not in name]
     return f"{names[0]} {found[names[0]]:.3f}" if found and names else ""

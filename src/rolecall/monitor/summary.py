@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 from rolecall.core.errors import RunFailedError
+from rolecall.core.json_types import Record
 from rolecall.monitor.comparison import TEST, evaluations, metric_names
 
 
-def summarise(
-    records: list[dict[str, Any]], *, seed: int, trainable: Sequence[str] = ()
-) -> dict[str, Any]:
+def summarise(records: list[Record], *, seed: int, trainable: Sequence[str] = ()) -> Record:
     """steps, wall_s, seed, before and after (fractions), and per agent reward and gradient norms.
 
     `updates` counts the steps in which a policy was updated, `lost_episodes` those that failed for
@@ -22,7 +20,7 @@ def summarise(
     """
     steps = [r for r in records if r["kind"] == "step"]
     evaluated = {r["when"]: r for r in evaluations(records)}
-    summary: dict[str, Any] = {
+    summary: Record = {
         "steps": len(steps),
         "updates": sum(_was_updated(r) for r in steps),
         "episodes": sum(int(r.get("rollout/episodes", 0)) for r in steps),
@@ -48,7 +46,7 @@ def summarise(
     return summary
 
 
-def untrained_agents(records: list[dict[str, Any]], trainable: Sequence[str]) -> list[str]:
+def untrained_agents(records: list[Record], trainable: Sequence[str]) -> list[str]:
     """Return the agents that never spoke, or of whose turns none had a signal in any step."""
     steps = [record for record in records if record["kind"] == "step"]
     untrained = []
@@ -63,14 +61,14 @@ def untrained_agents(records: list[dict[str, Any]], trainable: Sequence[str]) ->
 SHARES = {"truncated": "turns", "invalid": "turns", "zero_signal": "credited_turns"}
 
 
-def shares_by_policy(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def shares_by_policy(records: list[Record]) -> dict[str, Record]:
     """Return {"solver": {"turns": 96, "truncated": .94, "invalid": 1.0, "zero_signal": 1.0}}.
 
     They are shares of all turns of training; None where no turn could have it.
     """
     steps = [record for record in records if record["kind"] == "step"]
     policies = sorted({k.split("/")[1] for r in steps for k in r if _is_policys(k, "turns")})
-    shares: dict[str, dict[str, Any]] = {}
+    shares: dict[str, Record] = {}
     for policy in policies:
         shares[policy] = {"turns": sum(int(r.get(f"policy/{policy}/turns", 0)) for r in steps)}
         for share, of in SHARES.items():
@@ -85,7 +83,7 @@ def shares_by_policy(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]
     return shares
 
 
-def shares_line(policy: str, found: dict[str, Any]) -> str:
+def shares_line(policy: str, found: Record) -> str:
     """Return `policy solver: 96 turns; cut by max_tokens 0.94, not readable 1.00, ...`."""
     names = {
         "truncated": "cut by max_tokens",
@@ -96,7 +94,7 @@ def shares_line(policy: str, found: dict[str, Any]) -> str:
     return f"policy {policy}: {found['turns']} turns; {', '.join(shares) or 'none sampled'}"
 
 
-def best(records: list[dict[str, Any]]) -> dict[str, Any] | None:
+def best(records: list[Record]) -> Record | None:
     """{"step": 4, "chosen_on": "validation", "avg@8": 0.5}: the checkpoint `best`, and its score.
 
     None where there is none: without evaluations during the run, or where the untrained team was
@@ -119,7 +117,7 @@ def best_name(chosen_on: str) -> str:
     return "best-on-test" if chosen_on == TEST else "best"
 
 
-def _was_updated(step: dict[str, Any]) -> bool:
+def _was_updated(step: Record) -> bool:
     """Return whether a policy was updated, or a critic beside policies that stay as they are."""
     skipped = [value for name, value in step.items() if _is_policys(name, "skipped")]
     return any(not value for value in skipped) or bool(step.get("critic/updates"))
@@ -129,7 +127,7 @@ def _is_policys(name: str, metric: str) -> bool:
     return name.startswith("policy/") and name.endswith(f"/{metric}")
 
 
-def check_trained(found: dict[str, Any], records: list[dict[str, Any]]) -> None:
+def check_trained(found: Record, records: list[Record]) -> None:
     """Raises RunFailedError for a run in which nothing was trained, or most episodes failed.
 
     `found` is the run's summary. The message is the last line that a person reads.
@@ -152,7 +150,7 @@ def check_trained(found: dict[str, Any], records: list[dict[str, Any]]) -> None:
         )
 
 
-def _of_data(steps: list[dict[str, Any]], agent: str) -> dict[str, float]:
+def _of_data(steps: list[Record], agent: str) -> dict[str, float]:
     """Return what the last step on rows of a data set came to, which have no rewards."""
     return {
         name: values[-1]
@@ -161,7 +159,7 @@ def _of_data(steps: list[dict[str, Any]], agent: str) -> dict[str, float]:
     }
 
 
-def _of_agent(steps: list[dict[str, Any]], agent: str) -> dict[str, float]:
+def _of_agent(steps: list[Record], agent: str) -> dict[str, float]:
     rewards = [r[key] for r in steps if (key := f"agent/{agent}/reward") in r]
     norms = [r[key] for r in steps if (key := f"agent/{agent}/grad_norm") in r]
     summary = {"reward": rewards[-1]} if rewards else _of_data(steps, agent)

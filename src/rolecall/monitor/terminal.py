@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Record
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import OVER_SOURCES
 from rolecall.monitor.dialogue import side_by_side, talk_panel
@@ -35,7 +36,7 @@ def show(
     number: int = 3,
     quiet: bool = False,
     console: Console | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """One task's attempts, or the `number` best and worst of a step, by default of the newest.
 
     `evaluation` shows those of held-out tasks. Returns them as plain data, each with
@@ -91,7 +92,7 @@ def show_group(
     return talks
 
 
-def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -> None:
+def show_evaluation(record: Record, *, console: Console | None = None) -> None:
     """One line for the mean over all tasks; where there are several sources or families, one for
     the mean of the sources' means and one for each source and family.
     """
@@ -102,17 +103,17 @@ def show_evaluation(record: dict[str, Any], *, console: Console | None = None) -
         line = evaluation_line({"when": f"mean of {over['num_sources']} sources", **over})
         console.print(Text(f"  {visible(line)}"), soft_wrap=True)
     for kind in ("by_family", "by_source"):
-        parts: dict[str, dict[str, Any]] = record.get(kind) or {}
+        parts: dict[str, Record] = record.get(kind) or {}
         for name, row in sorted(parts.items()) if len(parts) > 1 else []:
             line = evaluation_line({"when": name, **row})
             console.print(Text(f"  {visible(line)}"), soft_wrap=True)
     _show_costs(record, console)
 
 
-def _show_costs(record: dict[str, Any], console: Console) -> None:
+def _show_costs(record: Record, console: Console) -> None:
     """Print what the evaluation cost: a row for each agent, one for all, and the time it took."""
-    cost: dict[str, Any] = record.get("cost") or {}
-    agents: dict[str, dict[str, Any]] = cost.get("by_agent") or {}
+    cost: Record = record.get("cost") or {}
+    agents: dict[str, Record] = cost.get("by_agent") or {}
     if not agents:
         return
     has_usd = any("usd" in costs for costs in (cost, *agents.values()))

@@ -9,11 +9,12 @@ import hashlib
 import re
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Record
 from rolecall.core.optional import optional
 
 LONGEST = 500  # letters of a parameter, of which all MLflow servers take as many
@@ -156,14 +157,14 @@ class Trackio:
         self._run.finish()
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _config(folder: Path) -> Record:
     """Return the run's config as it stands in its folder, where references are not resolved."""
     file = folder / "config.yaml"
-    config: dict[str, Any] = yaml.safe_load(file.read_text()) if file.is_file() else {}
+    config: Record = yaml.safe_load(file.read_text()) if file.is_file() else {}
     return config
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(tree: Record, prefix: str = "") -> dict[str, str]:
     """{"trainer": {"steps": 3}} -> {"trainer.steps": "3"}, in names that MLflow takes."""
     flat: dict[str, str] = {}
     for key, value in tree.items():

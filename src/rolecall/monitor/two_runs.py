@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from math import hypot
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -12,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rolecall.config.load import load
+from rolecall.core.json_types import Record
 from rolecall.monitor.comparison import Change, Measure, compare
 from rolecall.monitor.paired_tasks import Paired, pair_tasks
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
-from rolecall.storage.run_folder import RunFolder, changes_between
+from rolecall.storage.run_folder import Changes, RunFolder, changes_between
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Row:
         return Measure(other.mean - one.mean, margin)
 
 
-def compare_runs(a: RunFolder, b: RunFolder, *, console: Console | None = None) -> dict[str, Any]:
+def compare_runs(a: RunFolder, b: RunFolder, *, console: Console | None = None) -> Record:
     """Print, and return, {"runs": .., "config": {key: [of a, of b]}, "evaluations": [..],
     "same_tasks": {..} or None}.
 
@@ -73,7 +73,7 @@ def _rows(a: list[Change], b: list[Change]) -> list[Row]:
     ]
 
 
-def _config_table(keys: dict[str, list[Any]]) -> Table:
+def _config_table(keys: Changes) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold")
     for name in ("key", "A", "B"):
         table.add_column(name, overflow="fold")
@@ -111,8 +111,8 @@ def _paired_table(same: Paired) -> Table:
     return table
 
 
-def _plain(row: Row) -> dict[str, Any]:
-    def of(change: Change | None) -> dict[str, Any] | None:
+def _plain(row: Row) -> Record:
+    def of(change: Change | None) -> Record | None:
         if change is None:
             return None
         measures = {"before": change.before, "after": change.after, "gain": change.gain}

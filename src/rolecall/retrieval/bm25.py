@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rolecall.core.optional import optional
 from rolecall.retrieval.base import Hit, Passage
@@ -22,6 +22,10 @@ from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, 
 from rolecall.retrieval.passages import PassageFile, store_passages
 from rolecall.retrieval.progress import count_items
 from rolecall.retrieval.words import words
+
+if TYPE_CHECKING:
+    from bm25s import BM25
+
 
 K1, B = 0.9, 0.4  # Anserini's for passages; the ones of Search-R1's BM25 server
 OPTIONS: dict[str, str | float] = {"words": "runs of \\w, Lucene's stop words", "k1": K1, "b": B}
@@ -35,7 +39,7 @@ class Bm25:
     """Finds passages by the words they share with a query."""
 
     def __init__(
-        self, index: Any, passages: Sequence[Passage] | PassageFile, *, identity: str
+        self, index: BM25, passages: Sequence[Passage] | PassageFile, *, identity: str
     ) -> None:
         self.index, self.passages, self.identity = index, passages, identity
 
@@ -101,7 +105,7 @@ def build_bm25(
         write_manifest(aside, Manifest("bm25", corpus, int(index.scores["num_docs"]), OPTIONS))
 
 
-def _index(passages: Iterable[Passage], *, show: bool) -> Any:
+def _index(passages: Iterable[Passage], *, show: bool) -> BM25:
     bm25s = optional("bm25s", extra="search")
     vocabulary = defaultdict[str, int](count().__next__)  # a new word gets the next number
     rows = _Rows()

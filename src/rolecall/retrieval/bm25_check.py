@@ -8,28 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from bm25s import BM25
+    from numpy.typing import NDArray
+
 
 CHUNK = 2**24  # numbers that are looked at together
 PARAMETERS = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32"}
 
 
-def check_arrays(index: Any, folder: Path, *, num_passages: int) -> None:
+def check_arrays(index: BM25, folder: Path, *, num_passages: int) -> None:
     """Raise ValueError where an index of bm25s is not one of so many passages."""
     wrong = _wrong(index, num_passages)
     if wrong:
         raise ValueError(f"the index in {folder} is damaged: {wrong}; build it anew")
 
 
-def check_offsets(offsets: Any, size: int, folder: Path) -> None:
+def check_offsets(offsets: NDArray[np.int64], size: int, folder: Path) -> None:
     """Raise ValueError where the lines of passages do not lie in a file of `size` bytes."""
     if not _is_whole_numbers(offsets) or not _are_places(offsets, size):
         raise ValueError(f"the passages in {folder} are damaged; build the index anew")
 
 
-def _wrong(index: Any, num_passages: int) -> str:
+def _wrong(index: BM25, num_passages: int) -> str:
     scores, terms = index.scores, index.vocab_dict
     data, indices, ends = scores["data"], scores["indices"], scores["indptr"]
     for name, value in PARAMETERS.items():
@@ -55,11 +60,11 @@ def _wrong(index: Any, num_passages: int) -> str:
     return ""
 
 
-def _is_whole_numbers(array: Any) -> bool:
+def _is_whole_numbers(array: NDArray[np.int64]) -> bool:
     return bool(array.ndim == 1 and array.dtype.kind in "iu")
 
 
-def _are_places(ends: Any, size: int) -> bool:
+def _are_places(ends: NDArray[np.int64], size: int) -> bool:
     """Return whether numbers begin with 0, end with `size`, and never fall."""
     if not len(ends) or ends[0] != 0 or ends[-1] != size:
         return False
@@ -72,6 +77,6 @@ def _are_places(ends: Any, size: int) -> bool:
     return True
 
 
-def _chunks(array: Any) -> Iterator[Any]:
+def _chunks(array: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     for start in range(0, len(array), CHUNK):
         yield np.asarray(array[start : start + CHUNK])

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, written_aside
 from rolecall.retrieval.passages import PassageFile, store_passages
 from rolecall.retrieval.progress import count_items
+
+if TYPE_CHECKING:
+    import faiss
+
 
 Encode = Callable[[list[str]], NDArray[np.float32]]  # texts -> vectors [N, D]
 
@@ -104,7 +108,7 @@ def load_encoder(model: str) -> Encode:
     return encode
 
 
-def _index(passages: Iterator[Passage], encode: Encode, *, prefix: str) -> Any:
+def _index(passages: Iterator[Passage], encode: Encode, *, prefix: str) -> faiss.Index:
     index = None
     while batch := list(islice(passages, BATCH)):
         vectors = encode([f"{prefix}{p.title}\n{p.text}" for p in batch])

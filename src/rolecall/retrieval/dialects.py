@@ -12,8 +12,9 @@ All answer {"result": [[item, ...], ...]}; an item is text, a document, or a doc
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any, Literal
+from typing import Literal
 
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.retrieval.base import Hit, Passage, SearchError
 from rolecall.retrieval.corpus import read_passage, split_contents
 from rolecall.runtime.secret_texts import excerpt
@@ -22,9 +23,9 @@ Dialect = Literal["batch", "single", "rerank"]
 RERANKED = 10  # documents that a reranker chooses from, if not more are asked for
 
 
-def request_body(dialect: Dialect, queries: list[str], topk: int) -> dict[str, Any]:
+def request_body(dialect: Dialect, queries: list[str], topk: int) -> JsonObject:
     """Scores are asked for in every dialect: the batch server breaks without."""
-    body: dict[str, Any] = {"return_scores": True}
+    body: JsonObject = {"return_scores": True}
     if dialect == "single":
         assert len(queries) == 1, "the single dialect takes one query"
         return body | {"query": queries[0], "topk": topk}
@@ -37,7 +38,7 @@ def request_body(dialect: Dialect, queries: list[str], topk: int) -> dict[str, A
     return body | {"queries": queries, "topk": topk}
 
 
-def read_reply(reply: Any, *, num_queries: int, topk: int) -> list[list[Hit]]:
+def read_reply(reply: JsonValue, *, num_queries: int, topk: int) -> list[list[Hit]]:
     """At most `topk` hits a query, in the server's order.
 
     {"result": [[{"document": {"contents": "\"Ada\"\nAda wrote."}, "score": 2.5}]]} ->
@@ -53,7 +54,7 @@ def read_reply(reply: Any, *, num_queries: int, topk: int) -> list[list[Hit]]:
     return [[_hit(item) for item in row[:topk]] for row in rows]
 
 
-def _hit(item: Any) -> Hit:
+def _hit(item: JsonValue) -> Hit:
     score = item.get("score") if isinstance(item, dict) else None
     document = item.get("document", item) if isinstance(item, dict) else item
     try:
@@ -66,7 +67,7 @@ def _hit(item: Any) -> Hit:
     return Hit(passage.id, passage.title, passage.text, rating)
 
 
-def _passage(document: Any) -> Passage:
+def _passage(document: JsonValue) -> Passage:
     if not isinstance(document, dict):
         raise ValueError("neither a mapping nor text")
     return read_passage(document)

@@ -10,7 +10,7 @@ import json
 import threading
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,6 +22,10 @@ from rolecall.agents.plain_frames import warn_of_plain_frame
 from rolecall.core.errors import first_line
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Episode, Turn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 
 Chat = list[dict[str, str]]
 
@@ -96,7 +100,7 @@ class RewardModel:
                 scores = scores.sigmoid()
             return [self.times * score for score in scores.tolist()]
 
-    def _ids(self, tokenizer: Any, chat: Chat) -> list[int]:
+    def _ids(self, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> list[int]:
         """Return the prompt, in which no answer and no task can open a message of its own."""
         forbidden = controls(tokenizer)
         chat = [
@@ -110,7 +114,7 @@ class RewardModel:
         return list(tokenizer("\n\n".join(message["content"] for message in chat)).input_ids)
 
     @cached_property
-    def _loaded(self) -> tuple[Any, Any]:
+    def _loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         tokenizer = AutoTokenizer.from_pretrained(self.path)
         warn_of_plain_frame(tokenizer, key=f"reward model {self.path}")
         model = AutoModelForSequenceClassification.from_pretrained(self.path, dtype=self.dtype)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.table import Table
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Adapter, Named
 from rolecall.core.interfaces.engine import Sampling
+from rolecall.core.json_types import Record
 from rolecall.setup.plan import Plan
 
 ALWAYS = ("policy", "trained", "algorithm", "lr")
@@ -19,12 +18,12 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def describe_agents(plan: Plan) -> dict[str, dict[str, Any]]:
+def describe_agents(plan: Plan) -> dict[str, Record]:
     """Return the effective settings of each agent."""
     return {name: _agent(plan, name) for name in plan.config.team}
 
 
-def find_differences(plan: Plan) -> dict[str, dict[str, Any]]:
+def find_differences(plan: Plan) -> dict[str, Record]:
     """Return of each agent what differs between agents or from defaults, and ALWAYS."""
     agents = describe_agents(plan)
     defaults = {name: _defaults(plan, name) for name in agents}
@@ -42,7 +41,7 @@ def find_differences(plan: Plan) -> dict[str, dict[str, Any]]:
     }
 
 
-def agents_table(agents: dict[str, dict[str, Any]]) -> Table:
+def agents_table(agents: dict[str, Record]) -> Table:
     """Return a table: a column for each agent, a row for each setting, with its values."""
     table = Table("", *agents, title="Agents", title_justify="left")
     for row in dict.fromkeys(key for values in agents.values() for key in values):
@@ -50,10 +49,10 @@ def agents_table(agents: dict[str, dict[str, Any]]) -> Table:
     return table
 
 
-def _agent(plan: Plan, name: str) -> dict[str, Any]:
+def _agent(plan: Plan, name: str) -> Record:
     agent = plan.config.team[name]
     sampling = agent.sampling
-    row: dict[str, Any] = {
+    row: Record = {
         "role": agent.role or name,
         "policy": agent.policy,
         "temperature": sampling.temperature,
@@ -92,10 +91,10 @@ def _what_is_trained(adapter: Adapter | None) -> str:
     return f"adapter, rank {adapter.rank}, alpha {adapter.alpha:g}"
 
 
-def _defaults(plan: Plan, name: str) -> dict[str, Any]:
+def _defaults(plan: Plan, name: str) -> Record:
     """Return what the rows of an agent are where nobody says otherwise."""
     sampling, optimizer = Sampling(), Optimizer()
-    defaults: dict[str, Any] = {
+    defaults: Record = {
         "role": name,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

@@ -22,6 +22,7 @@ import yaml
 
 from rolecall.config.live_objects import name_objects
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import JsonObject, Record
 
 if TYPE_CHECKING:
     from rolecall.runs.stop import Stop
@@ -39,7 +40,7 @@ def train(
     resume: bool = False,
     allow_changes: bool = False,
     **sections: Any,
-) -> dict[str, Any]:
+) -> Record:
     """Train a recipe, a YAML file, a config as a mapping, or go on with a run folder.
 
     `train("math", trainer={"steps": 5})` overrides sections of the config by name; `overrides` are
@@ -65,7 +66,7 @@ def _train(
     resume: bool = False,
     allow_changes: bool = False,
     **sections: Any,
-) -> dict[str, Any]:
+) -> Record:
     from rolecall.runs import train as command
 
     with _named(config) as source:
@@ -86,7 +87,7 @@ def evaluate(
     checkpoint: str = "latest",
     output: str | Path | None = None,
     **sections: Any,
-) -> dict[str, Any]:
+) -> Record:
     """Score a run folder's checkpoint (latest, best or step-N), or a config's untrained team.
 
     What was said and scored is kept in `output`, or in the run's folder, and one that was stopped
@@ -106,7 +107,7 @@ def evaluate(
         )
 
 
-async def train_async(config: Source, overrides: Overrides = (), **options: Any) -> dict[str, Any]:
+async def train_async(config: Source, overrides: Overrides = (), **options: Any) -> Record:
     """Do what `train` does, with the same arguments, while the event loop goes on.
 
     A cancellation stops the run, which saves first.
@@ -118,9 +119,7 @@ async def train_async(config: Source, overrides: Overrides = (), **options: Any)
     return await _beside_the_loop(work, interrupt=stop.end_now)
 
 
-async def evaluate_async(
-    config: Source, overrides: Overrides = (), **options: Any
-) -> dict[str, Any]:
+async def evaluate_async(config: Source, overrides: Overrides = (), **options: Any) -> Record:
     """Do what `evaluate` does, with the same arguments, while the event loop goes on."""
     return await _beside_the_loop(partial(evaluate, config, overrides, **options))
 
@@ -136,9 +135,9 @@ def load_run(path: str | Path) -> LoadedRun:
     return LoadedRun(path)
 
 
-def _dotted(sections: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _dotted(sections: Mapping[str, Any], prefix: str = "") -> JsonObject:
     """{"trainer": {"steps": 5}, "output": "x"} -> {"trainer.steps": 5, "output": "x"}."""
-    flat: dict[str, Any] = {}
+    flat: JsonObject = {}
     for name, value in sections.items():
         if isinstance(value, Mapping) and value:
             flat |= _dotted(value, f"{prefix}{name}.")
@@ -171,14 +170,14 @@ def _named(config: Source) -> Iterator[str]:
 
 
 def _outside_of_loops(
-    work: Callable[[], dict[str, Any]], *, interrupt: Callable[[], None] | None = None
-) -> dict[str, Any]:
+    work: Callable[[], Record], *, interrupt: Callable[[], None] | None = None
+) -> Record:
     """Ctrl-C calls `interrupt` where the work has a thread of its own, and waits for its end."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return work()
-    done: Future[dict[str, Any]] = Future()
+    done: Future[Record] = Future()
     thread = threading.Thread(target=_fulfil, args=(done, work), daemon=True, name="rolecall")
     thread.start()
     try:
@@ -191,10 +190,10 @@ def _outside_of_loops(
 
 
 async def _beside_the_loop(
-    work: Callable[[], dict[str, Any]], *, interrupt: Callable[[], None] | None = None
-) -> dict[str, Any]:
+    work: Callable[[], Record], *, interrupt: Callable[[], None] | None = None
+) -> Record:
     """Do the work on a thread; where it is cancelled, `interrupt` is called and its end awaited."""
-    done: Future[dict[str, Any]] = Future()
+    done: Future[Record] = Future()
     threading.Thread(target=_fulfil, args=(done, work), daemon=True, name="rolecall").start()
     waiting = asyncio.wrap_future(done)
     try:
@@ -207,7 +206,7 @@ async def _beside_the_loop(
         raise
 
 
-def _fulfil(done: Future[dict[str, Any]], work: Callable[[], dict[str, Any]]) -> None:
+def _fulfil(done: Future[Record], work: Callable[[], Record]) -> None:
     try:
         done.set_result(work())
     except BaseException as error:

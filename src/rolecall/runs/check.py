@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +12,7 @@ from rich.table import Table
 from rolecall.config.load import find
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.json_types import Record
 from rolecall.monitor.terminal import notices
 from rolecall.runs.agents_table import agents_table, describe_agents
 from rolecall.runs.run_paths import is_run
@@ -25,7 +25,7 @@ from rolecall.setup.validate_models import check_adapters
 from rolecall.storage.run_folder import STAGES, RunFolder
 
 
-def check(source: str, overrides: list[str]) -> dict[str, Any]:
+def check(source: str, overrides: list[str]) -> Record:
     """Print and return the resolved team.
 
     Raises ConfigError with all problems; where data, rewards or tools are missing, after the rest
@@ -69,7 +69,7 @@ def _check_models(plan: Plan) -> list[str]:
     return absent
 
 
-def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
+def _check_stages(file: Path, overrides: list[str]) -> Record:
     """Each stage with what its own config would do."""
     summaries = {}
     for planned in read(file, overrides):
@@ -85,7 +85,7 @@ def _check_stages(file: Path, overrides: list[str]) -> dict[str, Any]:
     return summaries
 
 
-def describe_plan(plan: Plan, opened: Opened | None) -> dict[str, Any]:
+def describe_plan(plan: Plan, opened: Opened | None) -> Record:
     """Return a description of the plan, with effective values."""
     from rolecall.memory.estimate import (
         estimate_memory,  # with transformers: what is wrong is told before
@@ -104,9 +104,9 @@ def describe_plan(plan: Plan, opened: Opened | None) -> dict[str, Any]:
     }
 
 
-def _step(plan: Plan, opened: Opened | None) -> dict[str, Any]:
+def _step(plan: Plan, opened: Opened | None) -> Record:
     rollout, evaluation = plan.config.rollout, plan.config.evaluation
-    counts: dict[str, Any] = dict.fromkeys(("train", "test", "validation"), "unknown")
+    counts: Record = dict.fromkeys(("train", "test", "validation"), "unknown")
     if opened is not None:
         tasks = opened.tasks
         number = len(tasks.sampler.train)
@@ -125,7 +125,7 @@ def _step(plan: Plan, opened: Opened | None) -> dict[str, Any]:
     }
 
 
-def show(found: dict[str, Any], console: Console | None = None) -> None:
+def show(found: Record, console: Console | None = None) -> None:
     """Tables of what `described` found."""
     console = console or PlainConsole()
     flow, step = found["workflow"], found["step"]
@@ -160,7 +160,7 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
     console.print("Activations come on top: `rolecall plan` says how much, and what fits.")
 
 
-def _attempts(step: dict[str, Any]) -> str:
+def _attempts(step: Record) -> str:
     """`8 attempts at each`, `aime 16, default 1 attempts at each with temperature 0.6`."""
     number, other = step["evaluation_attempts"], step["evaluation_sampling"]
     counts = (

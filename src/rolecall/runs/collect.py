@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from rolecall.config.collecting import CollectConfig
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Record
 from rolecall.core.types import Episode
 from rolecall.data.writing import check_name, write_rows
 from rolecall.demonstrations.data_set import COLUMNS, make_rows
@@ -49,7 +49,7 @@ def collect(
     options: CollectConfig,
     checkpoint_name: str,
     played: str | None,
-) -> dict[str, Any]:
+) -> Record:
     """Write what a run's checkpoint or a config's untrained team says on the tasks of one step.
 
     With `played` nothing is played: the rows are of episodes of this split that the run has
@@ -170,9 +170,7 @@ def _renamed(episode: Episode, prefix: str) -> Episode:
     return episode
 
 
-def write(
-    config: Config, episodes: list[Episode], options: CollectConfig, output: Path
-) -> dict[str, Any]:
+def write(config: Config, episodes: list[Episode], options: CollectConfig, output: Path) -> Record:
     """Write the rows of these episodes, and say how many there are."""
     tokenizers = load_tokenizers(config)
     prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
@@ -192,7 +190,7 @@ def write(
     return summary
 
 
-def _told(found: dict[str, Any]) -> str:
+def _told(found: Record) -> str:
     source = f"{found['episodes']} episodes"
     if found["failed_episodes"]:
         source += f", of which {found['failed_episodes']} failed"

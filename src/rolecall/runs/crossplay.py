@@ -6,7 +6,7 @@ import asyncio
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Record
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import Measure
 from rolecall.runs.services import running
@@ -28,6 +29,11 @@ from rolecall.training import train_step
 from rolecall.training.crossplay import check_fit, matrices, plain, play_teams
 from rolecall.training.run import Run
 
+if TYPE_CHECKING:
+    from rolecall.rollout.scoring import Score
+    from rolecall.training.crossplay import Team
+
+
 console = PlainConsole()
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FILE = "crossplay.json"
@@ -35,7 +41,7 @@ FILE = "crossplay.json"
 
 def crossplay(
     given: list[str], overrides: list[str], *, checkpoint_name: str, output: Path | None
-) -> dict[str, Any]:
+) -> Record:
     """Print, write and return {"runs": {"A": {..}}, "teams": [..], "matrices": [..]}.
 
     The tasks, workflow and environment are those of the first run; all runs are in memory at once.
@@ -104,14 +110,14 @@ def _plan(folder: RunFolder, overrides: list[str]) -> Plan:
     return plan
 
 
-async def _played(runs: dict[str, Run], agents: list[str]) -> Any:
+async def _played(runs: dict[str, Run], agents: list[str]) -> dict[Team, dict[str, Score]]:
     asyncio.get_running_loop().set_task_factory(task_factory)
     for run in runs.values():
         await train_step.publish(run, list(run.learners))
     return await play_teams(runs, agents=agents)
 
 
-def show(record: dict[str, Any], *, console: Console = console) -> None:
+def show(record: Record, *, console: Console = console) -> None:
     """Print a table for each matrix."""
     for name, run in record["runs"].items():
         line = f"{name}: {visible(run['path'])}, step {run['step']}"

@@ -7,10 +7,10 @@ import json
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rolecall.config.load import find
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Record
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
 from rolecall.runs.given_models import add_models
@@ -38,7 +38,7 @@ def evaluate(
     recipe: str | None = None,
     models: list[str] | None = None,
     output: Path | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Score a run's checkpoint, a config's untrained team, or with a `recipe` a model that its team
     is made of; `models` are POLICY=MODEL.
 
@@ -113,7 +113,7 @@ def _kept(run: Run, folder: Path, saved: Path | None) -> Kept:
     return Kept(step, folder / f"{name}.parquet", folder / f"{name}.json", journal)
 
 
-def _evaluated(run: Run, kept: Kept | None) -> dict[str, Any]:
+def _evaluated(run: Run, kept: Kept | None) -> Record:
     """Raises KeyboardInterrupt where it is told to stop."""
     try:
         return asyncio.run(_evaluate(run, kept))
@@ -124,7 +124,7 @@ def _evaluated(run: Run, kept: Kept | None) -> dict[str, Any]:
         raise
 
 
-async def _evaluate(run: Run, kept: Kept | None) -> dict[str, Any]:
+async def _evaluate(run: Run, kept: Kept | None) -> Record:
     asyncio.get_running_loop().set_task_factory(task_factory)
     await train_step.publish(run, list(run.learners))
     if kept is None:
@@ -134,7 +134,7 @@ async def _evaluate(run: Run, kept: Kept | None) -> dict[str, Any]:
     )
 
 
-def _keep(kept: Kept, record: dict[str, Any]) -> None:
+def _keep(kept: Kept, record: Record) -> None:
     """Another evaluation of the same checkpoint takes the place of the one before."""
     run_folder.write_aside(kept.record, json.dumps(record, indent=2) + "\n")
     kept.journal.remove()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from rolecall.config.schema import Config
+from rolecall.core.json_types import Record
 from rolecall.monitor import summary
 from rolecall.monitor.comparison import evaluations
 from rolecall.runtime.consoles import PlainConsole
@@ -37,7 +37,7 @@ def keep_what_there_is(folder: RunFolder, config: Config) -> None:
     )
 
 
-def show_untrained(found: dict[str, Any]) -> None:
+def show_untrained(found: Record) -> None:
     """Print which agents were to be trained and had nothing to learn from."""
     if names := found.get("untrained"):
         PlainConsole().print(
@@ -47,13 +47,13 @@ def show_untrained(found: dict[str, Any]) -> None:
         )  # fmt: skip
 
 
-def show_shares(records: list[dict[str, Any]]) -> None:
+def show_shares(records: list[Record]) -> None:
     """Print what there was to train on, a line for each policy."""
     for policy, shares in summary.shares_by_policy(records).items():
         PlainConsole().print(summary.shares_line(policy, shares), soft_wrap=True, highlight=False)
 
 
-def summarise(folder: RunFolder, config: Config) -> dict[str, Any]:
+def summarise(folder: RunFolder, config: Config) -> Record:
     from rolecall.monitor import report  # with Matplotlib, which takes its time
 
     records = folder.read_metrics()

@@ -9,13 +9,13 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import SAID, StoppedError
 from rolecall.core.interfaces.learner import DivergedError
+from rolecall.core.json_types import Record
 from rolecall.learners.ranks.group import RankError
 from rolecall.monitor import terminal
 from rolecall.runs.finished import keep_what_there_is, show_shares, show_untrained, summarise
@@ -42,7 +42,7 @@ def finish(
     stop: Stop,
     begin: Begin | None = None,
     again: Path | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """The summary. On a cluster the run is built again when ranks of a learner are lost; it goes on
     from its last checkpoint, with the episodes that it has journaled.
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +14,7 @@ from rich.table import Table
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Record
 from rolecall.memory.check import reserved_bytes, rooms
 from rolecall.memory.estimate import estimate_memory, peaks, served_addresses
 from rolecall.memory.suggestions import enough, remedies
@@ -26,12 +27,14 @@ from rolecall.runtime.progress import activity
 from rolecall.setup.plan import load_plan
 from rolecall.storage.run_folder import RunFolder
 
+if TYPE_CHECKING:
+    from rolecall.memory.estimate import Peak
+
+
 GB = 1e9
 
 
-def plan(
-    source: str, overrides: list[str], *, gpus: int | None, memory_gb: float | None
-) -> dict[str, Any]:
+def plan(source: str, overrides: list[str], *, gpus: int | None, memory_gb: float | None) -> Record:
     """Print and return it; `gpus` of `memory_gb` each stand for this machine's devices.
 
     Raises ConfigError for a config that does not fit together.
@@ -44,7 +47,7 @@ def plan(
     auto = next(iter(machine))
     with activity("measuring what batches keep for their backward pass"):
         needs = estimate_memory(config, auto=auto)
-    result: dict[str, Any] = {
+    result: Record = {
         "devices": dict(machine),
         "parts": [asdict(need) for need in needs],
         "peaks": [
@@ -65,7 +68,7 @@ def plan(
     return result
 
 
-def fits(found: dict[str, Any]) -> bool:
+def fits(found: Record) -> bool:
     """Return whether no device would hold more than it has."""
     return all(peak["fits"] is not False for peak in found["peaks"])
 
@@ -93,14 +96,14 @@ def device_memory(config: Config, *, gpus: int | None, memory_gb: float | None) 
     return {gpu_name(pool, n): each for pool, size in pools.items() for n in range(size)}
 
 
-def _fits(peak: Any, machine: dict[str, int]) -> bool | None:
+def _fits(peak: Peak, machine: dict[str, int]) -> bool | None:
     """Return whether a peak fits; None for what is kept for devices that are not here."""
     if not peak.is_device:
         return None
     return peak.num_bytes + reserved_bytes(peak.device) <= machine.get(peak.device, 0)
 
 
-def show(found: dict[str, Any], console: Console | None = None) -> None:
+def show(found: Record, console: Console | None = None) -> None:
     """Tables of what `plan` found."""
     console = console or PlainConsole()
     parts = Table("whose", "what", "device", "when", "GB", title="Memory", title_justify="left")
@@ -130,9 +133,9 @@ def show(found: dict[str, Any], console: Console | None = None) -> None:
         _show_remedies(found, console)
 
 
-def _alike(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+def _alike(rows: list[Record]) -> list[tuple[str, Record]]:
     """Rows that differ in their device alone are one: cuda:main/0-7. Several on one device stay."""
-    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, int], list[Record]] = {}
     seen: Counter[str] = Counter()
     for row in rows:
         groups.setdefault((repr(row | {"device": ""}), seen[repr(row)]), []).append(row)
@@ -156,7 +159,7 @@ def _span(devices: list[str]) -> str:
     )
 
 
-def _show_remedies(found: dict[str, Any], console: Console) -> None:
+def _show_remedies(found: Record, console: Console) -> None:
     reserved = reserved_bytes(next(iter(found["devices"])))
     table = Table("change", "peak, GB", "cost", title="Each alone", title_justify="left")
     for remedy in found["remedies"]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Record
 from rolecall.monitor import summary, terminal
 from rolecall.runs.agents_table import agents_table, find_differences
 from rolecall.runs.finished import is_finished, summarise
@@ -33,7 +33,7 @@ def train(
     resume: bool,
     allow_changes: bool = False,
     stop: Stop | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Train until the last step; a run folder as `source` continues that run. Returns the summary.
 
     Raises RunFailedError where nothing was trained or most episodes failed, and StoppedError

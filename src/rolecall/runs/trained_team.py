@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rolecall.agents.team import Team as BoundTeam
+from rolecall.core.async_types import Work
 from rolecall.core.interfaces.environment import Environment, World
+from rolecall.core.json_types import Record
 from rolecall.core.types import Episode, Task
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
@@ -20,6 +21,8 @@ from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
 from rolecall.training.run import Run
+
+Result = TypeVar("Result")
 
 
 class Unscored:
@@ -76,7 +79,7 @@ class TrainedTeam:
         self._check_open()
         return self._wait(self._play(question, info))
 
-    async def _play(self, question: str, info: dict[str, Any]) -> Episode:
+    async def _play(self, question: str, info: Record) -> Episode:
         self._asked += 1
         task = Task(f"question-{self._asked}", question, info=info)
         episode = await play(self.context, task, step="asked", split="asked")
@@ -88,7 +91,7 @@ class TrainedTeam:
         if self._loop.is_closed():
             raise RuntimeError("this team is closed; load it again with Team.load(RUN)")
 
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _wait(self, work: Work[Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:

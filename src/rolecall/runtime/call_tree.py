@@ -22,6 +22,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, Literal, TypeVar
 
 from rolecall.config.user_lines import waits_for_another
+from rolecall.core.async_types import Work
 from rolecall.core.errors import RunEndingError
 
 Result = TypeVar("Result")
@@ -160,9 +161,9 @@ def waiting() -> Iterator[None]:
 
 def task_factory(
     loop: asyncio.AbstractEventLoop,
-    coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    coroutine: Work[Result] | Generator[Any, None, Result],
     **options: Any,
-) -> asyncio.Task[Any]:
+) -> asyncio.Task[Result]:
     """Start tasks inside a scope as scopes of their own, for `loop.set_task_factory`."""
     own_context = options.pop("context", None)
     context = copy_context() if own_context is None else own_context
@@ -178,7 +179,7 @@ def task_factory(
     return task
 
 
-def outside(work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+def outside(work: Work[Result]) -> asyncio.Task[Result]:
     """Start `work` as a task that belongs to no episode.
 
     It is for work that several episodes share, that may outlive the one that began it, or that
@@ -194,7 +195,7 @@ def outside(work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
     return task
 
 
-async def _without_exit(coroutine: Coroutine[Any, Any, Any]) -> Any:
+async def _without_exit(coroutine: Work[Result]) -> Result:
     """A task's SystemExit would end the event loop, and with it all other episodes."""
     try:
         return await coroutine

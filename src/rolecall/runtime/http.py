@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Container, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rolecall.core.errors import TooLongError
+from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import optional
 from rolecall.runtime.per_loop import PerLoop
 from rolecall.runtime.retrying import (
@@ -56,7 +57,9 @@ class Http:
             limits=httpx.Limits(max_connections=None),  # `Retrying` says how many at once
         )
 
-    async def ask(self, method: str, url: str, *, most_bytes: int, body: Any = None) -> bytes:
+    async def ask(
+        self, method: str, url: str, *, most_bytes: int, body: JsonObject | None = None
+    ) -> bytes:
         """Return the content of an answer with status 200; `body` is sent as JSON.
 
         Raises UnreachableError where none comes, RetryableError for a status that may pass, and

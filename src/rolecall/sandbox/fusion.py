@@ -6,8 +6,8 @@ import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from rolecall.core.json_types import JsonObject
 from rolecall.runtime.http import Http
 from rolecall.runtime.retrying import GaveUpError, RefusedError, Retrying, RetryLimits
 from rolecall.runtime.secret_texts import excerpt, remember_secrets_of_url, scrub
@@ -49,7 +49,7 @@ class Fusion:
             concurrency=concurrency,
         )
         self._retrying = Retrying(limits)
-        self._capabilities: dict[str, Any] | None = None
+        self._capabilities: JsonObject | None = None
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = Http(extra="serve", headers=headers, trust_env=False, passing=BUSY)
 
@@ -85,9 +85,9 @@ class Fusion:
         path: str,
         *,
         most: int,
-        body: dict[str, Any] | None = None,
+        body: JsonObject | None = None,
         optional: bool = False,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Return the server's answer; {} where something optional is missing."""
         url, address = f"{self._url}{path}", scrub(f"{self._url}{path}")
         try:
@@ -103,7 +103,7 @@ class Fusion:
         return _parsed(address, content)
 
 
-def _parsed(url: str, content: bytes) -> dict[str, Any]:
+def _parsed(url: str, content: bytes) -> JsonObject:
     try:
         answer = json.loads(content)
     except ValueError:
@@ -113,9 +113,7 @@ def _parsed(url: str, content: bytes) -> dict[str, Any]:
     return answer
 
 
-def _body(
-    run: Run, code: str, files: Mapping[str, bytes], fetch: tuple[str, ...]
-) -> dict[str, Any]:
+def _body(run: Run, code: str, files: Mapping[str, bytes], fetch: tuple[str, ...]) -> JsonObject:
     return {
         "code": code,
         "language": run.language,
@@ -128,12 +126,12 @@ def _body(
     }
 
 
-def _bundling(run: Run) -> dict[str, Any]:
+def _bundling(run: Run) -> JsonObject:
     """Return a job in which Python runs the program and bundles its files within one request."""
     if run.language not in SCRIPTS:
         raise ValueError(f"this server takes no patterns to fetch, and {run.language} no other way")
     script = SCRIPTS[run.language]
-    job: dict[str, Any] = {"language": run.language, "program": script, "fetch": run.fetch}
+    job: JsonObject = {"language": run.language, "program": script, "fetch": run.fetch}
     job |= {"num_files": run.limits.num_files, "num_bytes": run.limits.file_mb << 20}
     files = {
         **run.files,
@@ -145,7 +143,7 @@ def _bundling(run: Run) -> dict[str, Any]:
     return body | {"language": "python"}
 
 
-def _ran(answer: dict[str, Any], run: Run, bundles: bool) -> Ran:
+def _ran(answer: JsonObject, run: Run, bundles: bool) -> Ran:
     try:
         if answer["status"] == "SandboxError":
             raise SandboxError(f"the sandbox server failed: {scrub(str(answer.get('message')))}")
@@ -174,7 +172,7 @@ def _ran(answer: dict[str, Any], run: Run, bundles: bool) -> Ran:
         raise SandboxError(f"the sandbox server's answer has another form: {error!r}") from error
 
 
-def _stream(result: dict[str, Any], name: str, most: int) -> tuple[str, int]:
+def _stream(result: JsonObject, name: str, most: int) -> tuple[str, int]:
     """A stream cut to `most` bytes, and how many of it are missing; ours says what it cut."""
     text, lost = str(result[name] or ""), int(result.get(f"{name}_omitted") or 0)
     kept = (text.replace(gap(lost), "", 1) if lost else text).encode(errors="replace")

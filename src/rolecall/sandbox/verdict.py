@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from rolecall.core.json_types import JsonObject
 from rolecall.sandbox.base import Limits, Run, Sandbox, SandboxError
 from rolecall.sandbox.box import Box
 from rolecall.sandbox.bubblewrap import Boxes, Bubblewrap
@@ -93,7 +93,7 @@ def begun(program: Box, job: dict[str, str], deadline: float) -> str:
     return f"the program does not load: {reason}"
 
 
-def _verdict(message: dict[str, Any]) -> Verdict:
+def _verdict(message: JsonObject) -> Verdict:
     """Return the verdict of the test's side; the program has no part in it."""
     if message["strange"]:
         raise ValueError(f"the test's arguments are not plain values: {message['strange']}")

@@ -14,8 +14,11 @@ import json
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+Result = TypeVar("Result")
+
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -142,7 +145,7 @@ class Guard:
         return Refused(413, f"a request may have {self.rules.body_bytes} bytes")
 
 
-async def while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
+async def while_connected(receive: Receive, work: Awaitable[Result]) -> Result:
     """Return the result of `work`, which is cancelled when the client leaves before that."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(receive))

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from rolecall.core.async_types import Work
+from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import needs, optional
 from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
 from rolecall.sandbox.blueprint import WORK
@@ -70,7 +72,7 @@ class Queue:
         self._most = most
         self._waiting = 0
 
-    async def hold(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def hold(self, work: Work[Result]) -> Result:
         """Return the result of `work`, which begins when a place is free."""
         try:
             if self._waiting >= self._most:
@@ -125,7 +127,7 @@ def app(
         return JSONResponse("pong")
 
     @application.get("/v1/capabilities")
-    async def capabilities() -> dict[str, Any]:
+    async def capabilities() -> JsonObject:
         return {
             "globs": True,
             "max_output_bytes": held.output_bytes,
@@ -255,7 +257,7 @@ def _inside(path: str) -> str:
     return path.removeprefix(f"{WORK}/")
 
 
-def _failed(error: SandboxError) -> dict[str, Any]:
+def _failed(error: SandboxError) -> JsonObject:
     return {
         "status": "SandboxError",
         "message": str(error),
@@ -264,7 +266,7 @@ def _failed(error: SandboxError) -> dict[str, Any]:
     }
 
 
-def _result(ran: Ran) -> dict[str, Any]:
+def _result(ran: Ran) -> JsonObject:
     return {
         "status": "TimeLimitExceeded" if ran.status == "timeout" else "Finished",
         "execution_time": ran.wall_s,
@@ -278,7 +280,7 @@ def _result(ran: Ran) -> dict[str, Any]:
     }
 
 
-def _answer(part: dict[str, Any], ran: Ran, job: Job, *, told: str) -> JSONResponse:
+def _answer(part: JsonObject, ran: Ran, job: Job, *, told: str) -> JSONResponse:
     names = {str(PurePosixPath(_inside(name))): name for name in job.fetch_files}
     files = {
         names.get(path, path): base64.b64encode(content).decode()

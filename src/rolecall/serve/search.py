@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import optional
 from rolecall.retrieval.base import Hit, Passage, Retriever, SearchError
 from rolecall.retrieval.client import SearchClient
@@ -66,7 +67,7 @@ class Rerank(BaseModel):
     """The body of `POST /rerank`."""
 
     queries: list[str]
-    documents: list[list[str | dict[str, Any]]]  # of each query
+    documents: list[list[str | JsonObject]]  # of each query
     rerank_topk: int | None = Field(default=None, ge=1)
     return_scores: bool = False
 
@@ -164,7 +165,7 @@ def make_app(
         return answered({"result": _items(cut, join_contents, scored=query.return_scores)})
 
     @app.get("/health")
-    async def health() -> dict[str, Any]:
+    async def health() -> JsonObject:
         return {"status": "ok", "index": retriever.identity, "queries": under_way}
 
     app.add_route("/retrieve", retrieve, methods=["POST"])
@@ -218,8 +219,8 @@ async def _hits(client: SearchClient, text: str, topk: int) -> list[Hit]:
 
 
 def _items(
-    found: Sequence[Sequence[Hit]], form: Callable[[Hit], Any], *, scored: bool
-) -> list[list[Any]]:
+    found: Sequence[Sequence[Hit]], form: Callable[[Hit], str | JsonObject], *, scored: bool
+) -> list[list[str | JsonObject]]:
     return [
         [{"document": form(hit), "score": hit.score} if scored else form(hit) for hit in hits]
         for hits in found
@@ -230,5 +231,5 @@ def _document(hit: Hit) -> dict[str, str]:
     return {"id": hit.id, "contents": join_contents(hit)}
 
 
-def _passage(item: str | dict[str, Any]) -> Passage:
+def _passage(item: str | JsonObject) -> Passage:
     return split_contents(item) if isinstance(item, str) else read_passage(item)

@@ -15,7 +15,9 @@ from rolecall.config.served import (
     ProviderEngineConfig,
     ServedEngineConfig,
 )
+from rolecall.config.user_lines import UserCallable
 from rolecall.core.errors import ConfigError, nearest
+from rolecall.core.json_types import Options
 from rolecall.engines.prices import find_prices
 from rolecall.environments.mixed import MixedEnvironment
 from rolecall.environments.mixed import Part as MixedPart
@@ -47,12 +49,12 @@ def fill_in(part: Part, models: ChatModels) -> Part:
     return replace(part, options=options)
 
 
-def _find_names(key: str, call: Any, options: Mapping[str, Any]) -> dict[str, str]:
+def _find_names(key: str, call: UserCallable, options: Options) -> dict[str, str]:
     asked = [option for option in registry.list_chat_options(call) if option in options]
     return {f"{key}.{n}": options[n] for n in asked if isinstance(options[n], str)}
 
 
-def _find_models(call: Any, options: Mapping[str, Any], models: ChatModels) -> dict[str, Any]:
+def _find_models(call: UserCallable, options: Options, models: ChatModels) -> Options:
     return {key[1:]: models[name] for key, name in _find_names("", call, options).items()}
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from rolecall.core.errors import ConfigError, InfrastructureError
 from rolecall.core.interfaces.environment import Environment
+from rolecall.core.json_types import Options
 from rolecall.demonstrations.offline_data import check_readable, check_shown
 from rolecall.engines.backend import engine_backends
 from rolecall.rollout.episodes import Reward
@@ -99,7 +99,7 @@ def _check_experts(plan: Plan) -> None:
             raise ConfigError(f"algorithm.experts: {error}") from error
 
 
-def _made(plan: Plan, attempts: ProblemCollector) -> dict[str, Any]:
+def _made(plan: Plan, attempts: ProblemCollector) -> Options:
     """Return the fields of Surroundings; None, and problems noted, for what cannot be made."""
     models = make_chat_models(plan.config, plan.chat_policies)
     return {

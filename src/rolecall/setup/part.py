@@ -7,7 +7,9 @@ from typing import Any
 
 from rolecall.config import registry
 from rolecall.config.schema import Named
+from rolecall.config.user_lines import UserCallable
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +17,8 @@ class Part:
     """A resolved name, and options of the types that its signature asks for."""
 
     key: str  # of the config
-    call: Any  # a class or a function
-    options: dict[str, Any]
+    call: UserCallable  # a class or a function
+    options: Options
 
     def make(self, *arguments: Any) -> Any:
         """Raises ConfigError that names the key where the options do not fit after all."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rolecall.agents.agent import Parser
 from rolecall.algorithms.base import Algorithm
@@ -14,6 +13,7 @@ from rolecall.config.load import UnreadableError, load
 from rolecall.config.schema import Config, Named, RewardConfig
 from rolecall.config.user_lines import locate_definition
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import Options
 from rolecall.engines.backend import engine_backends
 from rolecall.learners.backend import learner_backend
 from rolecall.rollout.episodes import Reward
@@ -36,7 +36,7 @@ class Plan:
 
     config: Config
     workflow: Workflow
-    options: dict[str, Any]  # of the workflow
+    options: Options  # of the workflow
     environment: Part
     algorithms: dict[str, Algorithm]  # by trainable agent
     parsers: dict[str, Parser | None]  # by agent
@@ -143,7 +143,7 @@ def resolve_workflow(named: Named) -> Workflow:
     return flow
 
 
-def _workflow_options(flow: Workflow, named: Named) -> dict[str, Any]:
+def _workflow_options(flow: Workflow, named: Named) -> Options:
     return registry.check_options(flow.play, named.options, key="workflow", skip=3)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import LocalClusterConfig
 from rolecall.config.schema import Config
 from rolecall.core.interfaces.publisher import FileEngine
+from rolecall.core.json_types import JsonObject
 from rolecall.engines.backend import EngineBackend, engine_backend
 from rolecall.engines.inputs import EngineInputs
 from rolecall.placement.devices import direct_transfer, takes_turns
@@ -59,7 +59,7 @@ def make_replicas(
 def _config_of_actor(config: Config, names: list[str], *, device: str) -> Config:
     """Return the config of an actor's process: these policies, on its own device."""
     section = config.get_engine(names[0])
-    engine: dict[str, Any] = {"replicas": 1}
+    engine: JsonObject = {"replicas": 1}
     if section.first_device is not None:
         engine["device"] = None
     policies = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 from rolecall.config import registry
 from rolecall.config.schema import Named, RewardConfig
-from rolecall.config.user_lines import locate_definition
+from rolecall.config.user_lines import UserCallable, locate_definition
 from rolecall.core.errors import ConfigError
 from rolecall.rollout.episodes import Reward
 from rolecall.setup.chat_models import ChatModels, fill_in
@@ -34,7 +33,7 @@ def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, 
     return Part(f"rewards.{name}", resolved, checked), weight
 
 
-def _check_async(found: Any, name: str) -> None:
+def _check_async(found: UserCallable, name: str) -> None:
     """Raises ConfigError for a function, or a method that a class calls, without `async`."""
     call = vars(found).get("__call__") if isinstance(found, type) else found
     if inspect.isfunction(call) and not inspect.iscoroutinefunction(inspect.unwrap(call)):

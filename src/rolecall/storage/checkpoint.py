@@ -16,9 +16,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rolecall.core.errors import ConfigError, RunEndingError, first_line
+from rolecall.core.json_types import JsonObject, State
 from rolecall.storage.folder_locks import reading, removing
 from rolecall.storage.run_folder import RunFolder, write_aside
 
@@ -45,7 +46,7 @@ class CheckpointError(RuntimeError):
 
 
 def save(
-    folder: Path, step: int, parts: Mapping[str, Saved], *, states: list[Any], keep: int
+    folder: Path, step: int, parts: Mapping[str, Saved], *, states: list[State], keep: int
 ) -> Path:
     """Write `step-N`, point `latest` at it, drop older ones but the best and the `keep` newest.
 
@@ -188,12 +189,12 @@ def set_aside(checkpoint: Path) -> Path:
     return aside
 
 
-def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
+def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[State]:
     """Restore weights, moments, critics. Returns the states that were saved.
 
     Raises CheckpointError where the checkpoint does not fit these parts: it is of another team.
     """
-    state: dict[str, Any] = json.loads((checkpoint / STATE).read_text())
+    state: JsonObject = json.loads((checkpoint / STATE).read_text())
     if missing := sorted(set(parts) - set(state["parts"])):
         raise CheckpointError(
             f"{checkpoint} has no {missing[0]!r} (it has: {', '.join(state['parts'])}), so the "
@@ -208,7 +209,7 @@ def load(checkpoint: Path, parts: Mapping[str, Saved]) -> list[Any]:
             raise CheckpointError(
                 f"{checkpoint / name} does not fit this config: {first_line(error)}"
             ) from error
-    states: list[Any] = state["states"]
+    states: list[State] = state["states"]
     return states
 
 

@@ -11,11 +11,16 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rolecall.core.json_types import JsonObject, JsonValue, Record
 from rolecall.core.types import CoachNote, Episode, Message, Task, Turn, Utility
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 IDS = ("prompt", "tokens", "versions")
 NOTES = (
@@ -49,7 +54,7 @@ def from_json(line: str) -> Episode:
     return Episode(**record)
 
 
-def _split_metrics(record: dict[str, Any]) -> None:
+def _split_metrics(record: JsonObject) -> None:
     """Give a record of version 0.1 the fields that stood among its metrics."""
     metrics = record["metrics"]
     owners = {name: name.partition("/") for name in metrics if name.partition("/")[0] == "score"}
@@ -59,7 +64,7 @@ def _split_metrics(record: dict[str, Any]) -> None:
     record["is_mistake"] = bool(metrics.pop("mistake", 0.0))
 
 
-def _turn_record(turn: Turn) -> dict[str, Any]:
+def _turn_record(turn: Turn) -> JsonObject:
     record = {f.name: getattr(turn, f.name) for f in fields(Turn)}
     for name in (*IDS, *FLOATS):
         value = record[name]
@@ -71,7 +76,7 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
     return record
 
 
-def _turn(record: dict[str, Any]) -> Turn:
+def _turn(record: Record) -> Turn:
     for names, kind in ((IDS, np.int32), (FLOATS, np.float32)):
         for name in names:
             if record.get(name) is not None:
@@ -88,7 +93,7 @@ def _turn(record: dict[str, Any]) -> Turn:
     return Turn(**record)
 
 
-def _read_notes(record: dict[str, Any]) -> None:
+def _read_notes(record: Record) -> None:
     """Turn what JSON has of utilities and coaches into their types again."""
     if record.get("utility") is not None:
         record["utility"] = Utility(**record["utility"])
@@ -96,7 +101,7 @@ def _read_notes(record: dict[str, Any]) -> None:
         record["coach"] = _coach_note(record["coach"])
 
 
-def _coach_note(record: dict[str, Any]) -> CoachNote:
+def _coach_note(record: Record) -> CoachNote:
     later = record.pop("hindsight")
     return CoachNote(**record, hindsight=None if later is None else _coach_note(later))
 
@@ -112,7 +117,7 @@ def _plain(value: object) -> object:
 
 
 @cache
-def _schema() -> Any:
+def _schema() -> pa.Schema:
     """One row a turn; what belongs to the episode is repeated. An episode without turns has one."""
     import pyarrow as pa  # a command begins without it
 
@@ -175,7 +180,7 @@ class EpisodeWriter:
     def __init__(self, path: Path, *, step: int) -> None:
         self.path, self.step = path, step
         self._aside = path.with_suffix(".tmp")
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[JsonObject] = []
 
     def __enter__(self) -> EpisodeWriter:
         from pyarrow import parquet
@@ -221,7 +226,7 @@ def read_parquet(path: Path) -> list[Episode]:
     return list(episodes.values())
 
 
-def _read_episode(row: dict[str, Any]) -> Episode:
+def _read_episode(row: JsonObject) -> Episode:
     info = {name: row[name] for name in ("source", "family") if row.get(name)}
     task = Task(row["task"], row["question"], row["reference"], info)
     return Episode(
@@ -238,7 +243,7 @@ def _read_episode(row: dict[str, Any]) -> Episode:
     )
 
 
-def _read_turn(row: dict[str, Any]) -> Turn:
+def _read_turn(row: JsonObject) -> Turn:
     same = ("agent", "policy", "index", "text", "finish", "valid", "trained", "chosen", "candidate")
     arrays = {"prompt": "prompt_token_ids", "tokens": "token_ids", "versions": "versions"}
     arrays |= {name: name for name in FLOATS if name in row}
@@ -266,12 +271,12 @@ def _read_turn(row: dict[str, Any]) -> Turn:
     )
 
 
-def _array(name: str, values: list[Any] | None) -> Any:
+def _array(name: str, values: list[JsonValue] | None) -> Any:
     kind = np.int32 if name in IDS else np.float32
     return None if values is None else np.array(values, dtype=kind)
 
 
-def _rows(episode: Episode, *, step: int) -> list[dict[str, Any]]:
+def _rows(episode: Episode, *, step: int) -> list[JsonObject]:
     shared = {
         "step": step,
         "split": episode.split,
@@ -292,7 +297,7 @@ def _rows(episode: Episode, *, step: int) -> list[dict[str, Any]]:
     return [shared | _turn_row(turn) for turn in episode.turns]
 
 
-def _turn_row(turn: Turn) -> dict[str, Any]:
+def _turn_row(turn: Turn) -> JsonObject:
     advantages = turn.advantages
     return {
         "turn": turn.id,
@@ -326,7 +331,7 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _notes(turn: Turn) -> dict[str, Any]:
+def _notes(turn: Turn) -> JsonObject:
     """Return the notes on a turn beside its numbers, for people who read the table."""
     notes = {name: getattr(turn, name) for name in NOTES}
     return {

@@ -8,10 +8,11 @@ import shutil
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Task
 from rolecall.storage.run_folder import Journal, resolve_config, write_aside
 
@@ -54,10 +55,10 @@ class EvaluationJournal:
         return Journal(self.folder / f"round-{number:06d}.jsonl")
 
     @property
-    def read_counts(self) -> dict[str, Any]:
+    def read_counts(self) -> JsonObject:
         """{"seconds": 12.5, "failures": {..}}: what `count` has noted; {} at first."""
         file = self.folder / "counted.json"
-        counted: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        counted: JsonObject = json.loads(file.read_text()) if file.exists() else {}
         return counted
 
     def count(self, seconds: float, failures: dict[str, int]) -> None:
@@ -92,7 +93,7 @@ def forget_evaluations(folder: Path, *, but: int) -> None:
             shutil.rmtree(evaluation, ignore_errors=True)
 
 
-def _that_counts(config: Config) -> dict[str, Any]:
+def _that_counts(config: Config) -> JsonObject:
     """Return the keys that what is said or counted depends on."""
     values = resolve_config(config)
     for section, names in FREE.items():

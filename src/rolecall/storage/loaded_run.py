@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from rolecall.config.load import load
 from rolecall.config.schema import Config
+from rolecall.core.json_types import Record
 from rolecall.core.optional import optional
 from rolecall.storage.numbered import iterate_numbered
 from rolecall.storage.run_folder import RunFolder
@@ -37,10 +38,10 @@ class LoadedRun:
         return load(self.folder.config)
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Record:
         """The content of summary.json; {} while the run is not finished."""
         file = self.folder.summary
-        summary: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+        summary: Record = json.loads(file.read_text()) if file.is_file() else {}
         return summary
 
     def metrics(self, *, frame: Frame = "arrow") -> Any:

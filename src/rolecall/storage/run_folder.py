@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import yaml
 
@@ -21,9 +21,13 @@ from rolecall.config.load import load
 from rolecall.config.references import written_keys
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.core.json_types import JsonObject, JsonValue, Record
 from rolecall.core.types import Episode
 from rolecall.storage.episode_io import from_json, to_json
 from rolecall.storage.numbered import iterate_numbered
+
+Changes = dict[str, list[JsonValue]]  # dotted key -> [old value, new value]
+
 
 notices = logging.getLogger("rolecall.notices")
 SERVED = (
@@ -62,7 +66,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.log = path / "log.txt"
         self._lock: TextIO | None = None
-        self._read: tuple[tuple[int, int, int], list[dict[str, Any]]] | None = None
+        self._read: tuple[tuple[int, int, int], list[JsonObject]] | None = None
         self._told: set[str] = set()  # damaged lines of the metrics
 
     @classmethod
@@ -179,7 +183,7 @@ class RunFolder:
         file.flush()
         return file
 
-    def check(self, config: Config, *, allow_changes: bool = False) -> dict[str, list[Any]]:
+    def check(self, config: Config, *, allow_changes: bool = False) -> Changes:
         """Return the changes with which the run would go on; none for a new one.
 
         Raises ConfigError for keys that may not change, and for fewer steps than are done.
@@ -199,7 +203,7 @@ class RunFolder:
             )
         return changes
 
-    def _begin_chapter(self, config: Config, changes: dict[str, list[Any]]) -> None:
+    def _begin_chapter(self, config: Config, changes: Changes) -> None:
         line = json.dumps({"after_step": self.num_steps(), "changes": changes}) + "\n"
         # A start that was killed before the config was written has said so already.
         if not (self.chapters.exists() and self.chapters.read_text().endswith(line)):
@@ -210,18 +214,18 @@ class RunFolder:
         write_aside(self.config, _yaml(config))
         notices.warning("%s continues with changed keys: %s", self.path, ", ".join(changes))
 
-    def changes(self, config: Config) -> dict[str, list[Any]]:
+    def changes(self, config: Config) -> Changes:
         """{"trainer.steps": [3, 6]}: keys whose values differ from those that the run has.
 
         Raises ConfigError where its config.yaml cannot be read.
         """
         return changes_between(load(self.config), config)
 
-    def append_metrics(self, record: dict[str, Any]) -> None:
+    def append_metrics(self, record: Record) -> None:
         with self.metrics.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
-    def read_metrics(self) -> list[dict[str, Any]]:
+    def read_metrics(self) -> list[Record]:
         """All whole records: a line that a crash cut short is none, nor is one that is damaged.
 
         The file is read again only when it has changed, and a damaged line is told once.
@@ -234,7 +238,7 @@ class RunFolder:
             self._read = (state, self._records())
         return [dict(record) for record in self._read[1]]
 
-    def _records(self) -> list[dict[str, Any]]:
+    def _records(self) -> list[Record]:
         records = []
         for number, line in enumerate(_whole(self.metrics).splitlines(), 1):
             try:
@@ -390,22 +394,20 @@ def journal_path(folder: RunFolder, step: int) -> Path:
     return folder.journal / f"step-{step:06d}.jsonl"
 
 
-def resolve_config(config: Config) -> dict[str, Any]:
+def resolve_config(config: Config) -> JsonObject:
     return config.model_dump(mode="json")
 
 
-def changes_between(old: Config, new: Config) -> dict[str, list[Any]]:
+def changes_between(old: Config, new: Config) -> Changes:
     """{dotted key: [old value, new value]} of all values that differ, as they were written."""
     changed = differences(resolve_config(old), resolve_config(new))
     written = differences(written_keys(old), written_keys(new))
     return {key: written.get(key, values) for key, values in changed.items()}
 
 
-def differences(
-    old: dict[str, Any], new: dict[str, Any], *, prefix: str = ""
-) -> dict[str, list[Any]]:
+def differences(old: JsonObject, new: JsonObject, *, prefix: str = "") -> Changes:
     """{dotted key: [old value, new value]} of all values that differ."""
-    changes: dict[str, list[Any]] = {}
+    changes: Changes = {}
     for key in sorted({*old, *new}):
         name = f"{prefix}{key}"
         a, b = old.get(key), new.get(key)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from rolecall.core.interfaces.tool import Format, Tool
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.tags import extract_code
 from rolecall.core.types import Message, Turn
 
@@ -35,7 +35,7 @@ class Call:
     """One call; `problem` says why it cannot be made."""
 
     name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: JsonObject = field(default_factory=dict)
     problem: str = ""
 
 
@@ -161,7 +161,7 @@ def _function(body: str) -> Call:
 def _keyed(body: str) -> Call:
     """Read GLM's form: the name, then `<arg_key>a</arg_key><arg_value>1</arg_value>` each."""
     name, *pairs = body.split(KEY)
-    arguments: dict[str, Any] = {}
+    arguments: JsonObject = {}
     for pair in pairs:
         key, closed, rest = pair.partition(KEY_END)
         value, ended, _ = rest.partition(VALUE)[2].partition(VALUE_END)
@@ -171,7 +171,7 @@ def _keyed(body: str) -> Call:
     return _checked(Call(name.strip(), arguments))
 
 
-def _read(found: Any) -> Call:
+def _read(found: JsonValue) -> Call:
     """{"name", "arguments"}; some write `parameters`, or the arguments as JSON in a string."""
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
         return Call("", problem='a call is an object with "name" and "arguments"')
@@ -201,7 +201,7 @@ def _checked(call: Call) -> Call:
     return call
 
 
-def _depth(value: Any) -> int:
+def _depth(value: JsonValue) -> int:
     """Return the depth of lists and objects inside one another: {"a": [1]} has 2."""
     level, depth = [value], 0
     while level := [outer for outer in level if isinstance(outer, dict | list)]:

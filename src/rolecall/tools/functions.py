@@ -14,21 +14,24 @@ import inspect
 import threading
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
 
 from rolecall.config.registry import options_model
+from rolecall.config.user_lines import UserCallable
 from rolecall.core.interfaces.tool import Tool, ToolError
 
+Result = TypeVar("Result")
+
 
 @overload
-def tool(function: Callable[..., Any], *, ends_itself: bool = False) -> Tool: ...
+def tool(function: UserCallable, *, ends_itself: bool = False) -> Tool: ...
 @overload
-def tool(*, ends_itself: bool) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(*, ends_itself: bool) -> Callable[[UserCallable], Tool]: ...
 def tool(
-    function: Callable[..., Any] | None = None, *, ends_itself: bool = False
-) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    function: UserCallable | None = None, *, ends_itself: bool = False
+) -> Tool | Callable[[UserCallable], Tool]:
     """Make a tool of a function: its name, docstring and annotations say what it is.
 
     A plain function runs in a thread of its own, so that it never holds up other episodes. Wrong
@@ -68,10 +71,10 @@ def tool(
     return Tool(function.__name__, text, parameters, call, ends_itself=ends_itself)
 
 
-async def run_in_thread(work: Callable[[], Any]) -> Any:
+async def run_in_thread(work: Callable[[], Result]) -> Result:
     """Run blocking work. A thread that never ends is left behind and cannot fill a pool."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
+    done: asyncio.Future[Result] = loop.create_future()
     context = contextvars.copy_context()
 
     def settle(result: Any, error: BaseException | None) -> None:

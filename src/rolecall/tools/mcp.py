@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolecall.core.errors import InfrastructureError, first_error
 from rolecall.core.interfaces.environment import World
 from rolecall.core.interfaces.tool import Tool, ToolError
+from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import optional
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.per_loop import PerLoop
 from rolecall.tools.calls import cut
 from rolecall.tools.mcp_http import connect
 from rolecall.tools.mcp_stdio import start_server
+
+if TYPE_CHECKING:
+    from mcp.client import Transport
+    from mcp.types import ContentBlock
+    from mcp.types import Tool as McpTool
+
 
 MOST_CHARS, MOST_PARTS = 1_000_000, 1_000  # of one result
 CONNECTION_CLOSED = -32000  # a JSON-RPC code that the mcp package makes itself
@@ -47,7 +54,7 @@ class Mcp:
         if url is None:
             if not command:
                 raise ValueError("mcp: command is empty; give a program and its arguments")
-            self._target: Callable[[], Any] = lambda: start_server(command)
+            self._target: Callable[[], Transport] = lambda: start_server(command)
         else:
             self._target = lambda: connect(url)
         self.only, self.start_s = only, start_s
@@ -63,7 +70,7 @@ class Mcp:
         finally:
             await connection.close()
 
-    def _offered(self, described: list[Any]) -> list[Any]:
+    def _offered(self, described: list[McpTool]) -> list[McpTool]:
         names = [tool.name for tool in described]
         if missing := sorted(set(self.only or []) - set(names)):
             raise ValueError(f"mcp: the server has no tool {missing[0]!r}; it has: {names}")
@@ -83,7 +90,7 @@ class Mcp:
         ]
 
 
-def _caller(connection: _Connection, name: str) -> Callable[..., Any]:
+def _caller(connection: _Connection, name: str) -> Callable[..., Awaitable[str]]:
     async def call(**arguments: Any) -> str:
         return await connection.call(name, arguments)
 
@@ -93,8 +100,8 @@ def _caller(connection: _Connection, name: str) -> Callable[..., Any]:
 class _Connection:
     """A client that a task of its own holds open: what opens it must also close it."""
 
-    def __init__(self, target: Callable[[], Any]) -> None:
-        self._described: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+    def __init__(self, target: Callable[[], Transport]) -> None:
+        self._described: asyncio.Future[list[McpTool]] = asyncio.get_running_loop().create_future()
         self._client: Any = None
         self._ended = asyncio.Event()
         self._holder = outside(self._hold(target))
@@ -103,7 +110,7 @@ class _Connection:
     def lost(self) -> bool:
         return self._ended.is_set() or self._holder.done()
 
-    async def tools(self, *, within_s: float) -> list[Any]:
+    async def tools(self, *, within_s: float) -> list[McpTool]:
         """Raises InfrastructureError if the server does not tell them in time."""
         try:
             async with asyncio.timeout(within_s):
@@ -120,7 +127,7 @@ class _Connection:
             self._holder.cancel()
         await asyncio.wait([self._holder])
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+    async def call(self, name: str, arguments: JsonObject) -> str:
         from mcp import MCPError
 
         _check(arguments)
@@ -151,7 +158,7 @@ class _Connection:
         self._ended.set()
         return InfrastructureError(f"the MCP server went while it ran {name!r}: {error}")
 
-    async def _hold(self, target: Callable[[], Any]) -> None:
+    async def _hold(self, target: Callable[[], Transport]) -> None:
         from mcp import Client
 
         try:
@@ -174,7 +181,7 @@ class _Connection:
             self._ended.set()
 
 
-def _check(arguments: dict[str, Any]) -> None:
+def _check(arguments: JsonObject) -> None:
     """Raises ToolError for what cannot be sent, which would end the connection for all episodes."""
     try:
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
@@ -182,7 +189,7 @@ def _check(arguments: dict[str, Any]) -> None:
         raise ToolError(f"the arguments cannot be sent: {error}") from error
 
 
-def _joined(parts: Sequence[Any]) -> str:
+def _joined(parts: Sequence[ContentBlock]) -> str:
     """Return the first parts of a result, up to a bound that no agent is shown more of."""
     texts, remaining = [], MOST_CHARS
     for number, block in enumerate(parts):
@@ -194,7 +201,7 @@ def _joined(parts: Sequence[Any]) -> str:
     return "\n".join(texts)
 
 
-def _content_text(part: Any) -> str:
+def _content_text(part: ContentBlock) -> str:
     """Text as it is; of pictures and sounds only what they are."""
     text = getattr(part, "text", None)
     return text if isinstance(text, str) else f"[{part.type}]"

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolecall.runtime.http import limit_body
 from rolecall.runtime.secret_texts import remember_secrets_of_url
 from rolecall.tools.mcp_stdio import MOST_LINE
 
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+
 EVENTS = "text/event-stream"  # goes on for as long as the connection
 
 
 @asynccontextmanager
-async def connect(url: str) -> AsyncIterator[tuple[Any, Any]]:
+async def connect(url: str) -> AsyncIterator[TransportStreams]:
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 

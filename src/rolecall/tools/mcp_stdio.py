@@ -14,18 +14,22 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolecall.core.errors import TooLongError
 from rolecall.runtime.secret_texts import scrub
 from rolecall.runtime.visible_text import visible
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
 
 MOST_LINE = 4 << 20  # bytes of one message
 END_S = 2.0  # that a server has after its input has ended, and again after SIGTERM
 
 
 @asynccontextmanager
-async def start_server(command: Sequence[str]) -> AsyncIterator[tuple[Any, Any]]:
+async def start_server(command: Sequence[str]) -> AsyncIterator[TransportStreams]:
     """Raises OSError if the command cannot be started."""
     import anyio
     from mcp.client.stdio import get_default_environment

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from rolecall.core.errors import ConfigError, InfrastructureError, first_error
 from rolecall.core.interfaces.environment import World
 from rolecall.core.interfaces.tool import Format, Tool, ToolError, noting_files
+from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import encodable
 from rolecall.core.types import Episode, Turn
 from rolecall.tools.calls import Call, cut, read_calls, share_length
@@ -202,6 +203,6 @@ async def _make(call: Call, tools: dict[str, Tool], use: ToolUse) -> tuple[str, 
     return cut(encodable(output), use.result_chars), ""
 
 
-def _written(call: Call, text: str, problem: str) -> dict[str, Any]:
+def _written(call: Call, text: str, problem: str) -> JsonObject:
     record = {"name": call.name, "arguments": call.arguments, "result": text}
     return record | ({"problem": problem} if problem else {})

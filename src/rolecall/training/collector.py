@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
 
+from rolecall.core.json_types import State
 from rolecall.core.types import Episode, Group, Swap, Task
 from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout, replay
@@ -146,11 +146,11 @@ class Collector:
         """Return the steps that have groups which are carried over."""
         return {int(collection.step) for collection in self.carried if collection.open}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The tasks of groups that are carried over, by their steps."""
         return {"open": {str(each.step): list(each.open) for each in self.carried if each.open}}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Groups of which an episode has ended go on; those without are not begun again."""
         for step, names in state["open"].items():
             journal = Journal(journal_path(self.folder, int(step)))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import asdict, replace
 from statistics import fmean
-from typing import Any
 
 from rolecall.agents.agent import Agent
 from rolecall.algorithms.best_of import task_key
 from rolecall.config.schema import Config
+from rolecall.core.json_types import Record
 from rolecall.core.types import Episode
 from rolecall.rollout.evaluation import EvaluationOutputs, evaluate
 from rolecall.rollout.scoring import Score, over_tasks
@@ -123,7 +123,7 @@ async def play_teams(runs: dict[str, Run], *, agents: list[str]) -> dict[Team, d
 
 def matrices(
     agents: list[str], runs: list[str], found: dict[Team, dict[str, Score]]
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """One for each agent; of two agents whose team is scored as a whole the first one's says all.
 
     `of` says whose score it is: the agent's own where the world gives it one, else the team's.
@@ -149,7 +149,7 @@ def matrices(
     return tables
 
 
-def plain(agents: list[str], found: dict[Team, dict[str, Score]]) -> list[dict[str, Any]]:
+def plain(agents: list[str], found: dict[Team, dict[str, Score]]) -> list[Record]:
     """Every team with the runs that its agents are from and all its scores."""
     return [
         {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
+from rolecall.core.json_types import Record
 from rolecall.core.types import Task
 from rolecall.engines.prices import find_prices
 from rolecall.rollout.evaluation import EvaluationOutputs, evaluate
@@ -22,7 +22,7 @@ async def evaluate_run(
     step: int = 0,
     file: Path | None = None,
     journal: EvaluationJournal | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Evaluate as `rollout.evaluation.evaluate` does, with what the run's config says.
 
     What was said goes to the Parquet `file`, once all is there. The journal stays: whoever has

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.cluster.session import RaySession
@@ -14,6 +13,7 @@ from rolecall.core.interfaces.critic import Critic
 from rolecall.core.interfaces.engine import Engine
 from rolecall.core.interfaces.learner import Learner
 from rolecall.core.interfaces.publisher import Publisher
+from rolecall.core.json_types import Record
 from rolecall.core.types import Group, Task
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.opponent_pool import OpponentPool
@@ -95,7 +95,7 @@ class Run:
                 if hasattr(resource, "close"):
                     stack.push_async_callback(resource.close)
 
-    def restore(self, saved: Path) -> list[dict[str, Any]]:
+    def restore(self, saved: Path) -> list[Record]:
         """Take over a checkpoint's weights, critics and states. Returns the trainer's own."""
         states = checkpoint.load(saved, self.parts)
         for owner, state in zip(self.stateful, states, strict=False):

@@ -6,16 +6,17 @@ Which of it an algorithm needs, it declares; the order is the same for all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_families
+from rolecall.core.async_types import Work
 from rolecall.core.interfaces.learner import Annotation, Learner, Update
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Batch, Episode, Pair, Turn
@@ -25,6 +26,8 @@ from rolecall.learners.updates import merge_updates
 from rolecall.rollout.episodes import Rollout, turn_staleness
 from rolecall.training.algorithm_group import AlgorithmGroup
 from rolecall.training.run import Run
+
+T = TypeVar("T")
 
 
 async def refresh_references(run: Run, step: int) -> None:
@@ -300,5 +303,5 @@ def threads_shared(apart: bool) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-async def _in_thread(work: Coroutine[Any, Any, Any], apart: bool) -> Any:
+async def _in_thread(work: Work[T], apart: bool) -> T:
     return await (asyncio.to_thread(asyncio.run, work) if apart else work)

@@ -10,12 +10,14 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
+from rolecall.core.async_types import Work
 from rolecall.core.interfaces.learner import DivergedError, Update
+from rolecall.core.json_types import Record
 from rolecall.core.types import Episode
 from rolecall.environments.validation import SPLIT
 from rolecall.learners.mismatch import Alarm
@@ -48,8 +50,8 @@ class NothingTrainsError(RuntimeError):
 class Display(Protocol):
     """Shows a live table, or nothing."""
 
-    def step(self, record: dict[str, Any]) -> None: ...
-    def evaluation(self, record: dict[str, Any]) -> None: ...
+    def step(self, record: Record) -> None: ...
+    def evaluation(self, record: Record) -> None: ...
 
 
 class Tracker(Protocol):
@@ -422,7 +424,7 @@ class Trainer:
             )  # fmt: skip
 
 
-async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def _to_its_end(work: Work[T]) -> T:
     """Await what must not be stopped halfway: a cancellation waits for its end.
 
     A second cancellation does not.

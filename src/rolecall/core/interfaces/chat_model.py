@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Message
 
 
@@ -44,7 +45,7 @@ class ChatModel(Protocol):
         messages: Sequence[Message],
         *,
         seed: int,
-        schema: dict[str, Any] | None = None,
+        schema: JsonObject | None = None,
         max_tokens: int | None = None,
     ) -> Reply:
         """Return the reply to messages, the last of which is a user's.

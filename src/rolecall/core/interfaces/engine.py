@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rolecall.core.interfaces.weights import Probe, WeightSource
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Floats, Ids, Message
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Question:
     sampling: Sampling
     seed: int
     n: int = 1  # answers
-    schema: dict[str, Any] | None = None  # JSON schema of the answer, where the server knows them
+    schema: JsonObject | None = None  # JSON schema of the answer, where the server knows them
     own_sampling: bool = False  # the server's own temperature and top_p, not those of `sampling`
 
 

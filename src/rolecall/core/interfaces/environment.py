@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from rolecall.core.interfaces.tool import Tool
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Episode, Task
 
 ENDLESS = 1_000_000_000  # length of a split that is generated without end
@@ -21,7 +22,7 @@ class Observation:
     reward: float = 0.0  # of the agent that acted
     team: float = 0.0  # of the whole team, for the state it is in now
     done: bool = False
-    info: dict[str, Any] = field(default_factory=dict)
+    info: JsonObject = field(default_factory=dict)
 
 
 class World:

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from rolecall.core.json_types import JsonObject
 
 Call = Callable[..., Awaitable[str]]
 Format = Literal["native", "tags", "code"]  # how an agent writes a call
@@ -44,12 +46,12 @@ class Tool:
 
     name: str
     description: str
-    parameters: dict[str, Any]  # JSON schema of the arguments: an object
+    parameters: JsonObject  # JSON schema of the arguments: an object
     call: Call  # with the arguments by name
     ends_itself: bool = False  # within limits of its own, so that waiting for it is nobody's fault
 
     @property
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonObject:
         """Return the schema as chat templates and OpenAI's API take it."""
         described = {"description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": {"name": self.name, **described}}
@@ -65,7 +67,7 @@ class Tool:
         return f"{self.name}({listed}): {self.description}"
 
 
-def _kind(field: dict[str, Any]) -> str:
+def _kind(field: JsonObject) -> str:
     """A short name for a JSON schema."""
     if "enum" in field:
         return " or ".join(repr(value) for value in field["enum"])

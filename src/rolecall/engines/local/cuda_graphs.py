@@ -7,7 +7,7 @@ write the spare page, and what differs from step to step is copied to where the 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,6 +18,10 @@ from rolecall.models.attention.flex_pages import FlexPages
 from rolecall.models.attention.kv_cache import Cache
 from rolecall.models.foreign_attention import close
 from rolecall.models.language_model import LanguageModel, has_dynamic_rope, mixture_over
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE
+
 
 notices = logging.getLogger("rolecall.notices")
 
@@ -36,7 +40,7 @@ class Recorded:
         self.models, self.cache, self.width = models, cache, width
         self.unfit = ""  # why steps are not recorded after all
         self._steps: dict[int, _Step] = {}
-        self._pool: Any = None  # the steps share what they compute in
+        self._pool: _POOL_HANDLE | None = None  # the steps share what they compute in
 
     def logits(self, tokens: Tensor, starts: Tensor, table: Tensor, *, policy: Tensor) -> Tensor:
         """tokens and starts [B], table [B, P] -> [B, V], which stands until the next call.
@@ -104,7 +108,7 @@ class _Step:
             *ids, mixture=self.mixture.anew(), layout=layout, keep=self.all
         )
 
-    def record(self, pool: Any) -> Any:
+    def record(self, pool: _POOL_HANDLE | None) -> _POOL_HANDLE:
         """Run, then record; the memory that `pool` holds is used again."""
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())

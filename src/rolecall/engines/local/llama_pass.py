@@ -38,6 +38,8 @@ from rolecall.models.language_model import (
 )
 
 if TYPE_CHECKING:
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
     from rolecall.models.lora import Mixture
 
 notices = logging.getLogger("rolecall.notices")
@@ -179,7 +181,7 @@ class Llama:
             )
             raise Unlike("other logits")
 
-    def _layer(self, layer: Any) -> _Layer:
+    def _layer(self, layer: LlamaDecoderLayer) -> _Layer:
         mixer, mlp = layer.self_attn, layer.mlp
         names = ("q_proj", "k_proj", "v_proj", "o_proj")
         only = self.model.adapter if self.merged else None

@@ -6,6 +6,7 @@ from typing import Any
 
 from rolecall.config.served import AnthropicEngineConfig
 from rolecall.core.interfaces.engine import Answer, Question, Sampling
+from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import needs
 from rolecall.engines.served.connection import dig, read_count, read_text
 from rolecall.engines.served.provider import ProviderEngine, call_sdk, split_system
@@ -16,7 +17,7 @@ with needs("anthropic", extra="coach"):
     import anthropic
 
 
-class AnthropicEngine(ProviderEngine):
+class AnthropicEngine(ProviderEngine["anthropic.types.Message"]):
     """Claude."""
 
     options: AnthropicEngineConfig
@@ -29,9 +30,9 @@ class AnthropicEngine(ProviderEngine):
             )
         )
 
-    async def send(self, question: Question, seed: int) -> Any:
+    async def send(self, question: Question, seed: int) -> anthropic.types.Message:
         """The API knows no seeds."""
-        sampling, options = question.sampling, dict[str, Any]()
+        sampling, options = question.sampling, JsonObject()
         system, options["messages"] = split_system(question.messages)
         if system is not None:
             options["system"] = system
@@ -48,7 +49,9 @@ class AnthropicEngine(ProviderEngine):
             )
         )
 
-    def read(self, content: Any, sampling: Sampling) -> tuple[Answer, TokenCounts]:
+    def read(
+        self, content: anthropic.types.Message, sampling: Sampling
+    ) -> tuple[Answer, TokenCounts]:
         blocks = dig(content, "content")
         texts = blocks if isinstance(blocks, list) else []
         reason = read_text(content, "stop_reason")

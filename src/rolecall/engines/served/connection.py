@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
 from rolecall.config.served import ServedEngineConfig
+from rolecall.core.async_types import Work
 from rolecall.core.errors import InfrastructureError, RunEndingError
 from rolecall.core.interfaces.engine import ContextFullError
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.runtime import call_tree
 from rolecall.runtime.http import Http
 from rolecall.runtime.retrying import (
@@ -117,9 +119,7 @@ class Server:
         except RefusedError as error:
             self._refuse(error)
 
-    async def gather_calls(
-        self, request_id: str, calls: list[Coroutine[Any, Any, Result]]
-    ) -> list[Result]:
+    async def gather_calls(self, request_id: str, calls: list[Work[Result]]) -> list[Result]:
         """Return the results of one request's calls; where one fails, the others are not made."""
         with call_tree.waiting():
             tasks = [call_tree.outside(call) for call in calls]
@@ -180,8 +180,8 @@ class Connection(Server):
         method: str,
         path: str,
         *,
-        read: Callable[[Any], Result],
-        body: Any = None,
+        read: Callable[[JsonValue], Result],
+        body: JsonObject | None = None,
         deadline_s: float | None = None,
     ) -> Result:
         """Return what `read` makes of the JSON that comes, as `call` does."""
@@ -192,14 +192,19 @@ class Connection(Server):
         )
 
     async def tell(
-        self, method: str, path: str, *, body: Any = None, deadline_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonObject | None = None,
+        deadline_s: float | None = None,
     ) -> None:
         """Send a request whose answer nobody reads."""
         await self.call(
             lambda: self.send(method, path, body), lambda _: None, deadline_s=deadline_s
         )
 
-    async def send(self, method: str, path: str, body: Any) -> bytes:
+    async def send(self, method: str, path: str, body: JsonObject | None) -> bytes:
         """Make one try."""
         return await self._http.ask(method, f"{self.url}{path}", most_bytes=MOST_BYTES, body=body)
 
@@ -207,7 +212,7 @@ class Connection(Server):
         await self._http.close()
 
 
-def parse(content: bytes) -> Any:
+def parse(content: bytes) -> JsonValue:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

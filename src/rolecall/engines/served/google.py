@@ -25,7 +25,7 @@ with needs("google-genai", extra="coach"):
 ROLES = {"assistant": "model"}  # what Gemini calls the others is what we call them
 
 
-class GoogleEngine(ProviderEngine):
+class GoogleEngine(ProviderEngine["types.GenerateContentResponse"]):
     """Gemini."""
 
     options: GoogleEngineConfig
@@ -54,7 +54,7 @@ class GoogleEngine(ProviderEngine):
             ),
         )
 
-    async def send(self, question: Question, seed: int) -> Any:
+    async def send(self, question: Question, seed: int) -> types.GenerateContentResponse:
         return await call_sdk(self._generate(question))
 
     async def _generate(self, question: Question) -> types.GenerateContentResponse:
@@ -82,7 +82,9 @@ class GoogleEngine(ProviderEngine):
         except DefaultCredentialsError as error:
             raise ServerError(f"no credentials for Vertex AI: {error}") from error
 
-    def read(self, content: Any, sampling: Sampling) -> tuple[Answer, TokenCounts]:
+    def read(
+        self, content: types.GenerateContentResponse, sampling: Sampling
+    ) -> tuple[Answer, TokenCounts]:
         parts = dig(content, "candidates", 0, "content", "parts") or []
         reason = read_text(content, "candidates", 0, "finish_reason")
         answer = Answer(

@@ -8,13 +8,12 @@ started with `--logprobs-mode processed_logprobs`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rolecall.config.served import OpenAIEngineConfig
 from rolecall.core.errors import InfrastructureError
 from rolecall.core.interfaces.engine import Answer, Completion, Question, Request, Sampling
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.engines.served.connection import (
     CHECK_S,
     Connection,
@@ -30,7 +29,7 @@ from rolecall.runtime.spending import TokenCounts
 REASONING = ("reasoning_content", "reasoning")  # where servers put what stands in <think>
 
 
-class OpenAIEngine(ProviderEngine):
+class OpenAIEngine(ProviderEngine[bytes]):
     """Any server with OpenAI's API."""
 
     options: OpenAIEngineConfig
@@ -38,7 +37,7 @@ class OpenAIEngine(ProviderEngine):
     server: Connection
 
     async def send(self, question: Question, seed: int) -> bytes:
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "messages": [write_message(message) for message in question.messages],
             self.options.max_tokens_key: question.sampling.max_tokens,
         }
@@ -82,8 +81,8 @@ class OpenAIEngine(ProviderEngine):
     async def close(self) -> None:
         await self.server.close()
 
-    async def _completion(self, request: Request, body: dict[str, Any], seed: int) -> Completion:
-        def read(found: Any) -> Completion:
+    async def _completion(self, request: Request, body: JsonObject, seed: int) -> Completion:
+        def read(found: JsonValue) -> Completion:
             completion = _read_completion(found)
             completion.usage = self.pay(request.policy, _read_counts(found))
             return completion
@@ -94,7 +93,7 @@ class OpenAIEngine(ProviderEngine):
             raise InfrastructureError(f"the server at {self.options.url} sampled no token")
         return completion
 
-    def _body(self, given: dict[str, Any], sampling: Sampling, seed: int) -> dict[str, Any]:
+    def _body(self, given: JsonObject, sampling: Sampling, seed: int) -> JsonObject:
         """All servers know the first four; what only some know is sent where it says something."""
         body = {
             "model": self.options.model,
@@ -113,7 +112,7 @@ class OpenAIEngine(ProviderEngine):
         return {name: value for name, value in body.items() if value is not None}
 
 
-def _read_counts(found: Any) -> TokenCounts:
+def _read_counts(found: JsonValue) -> TokenCounts:
     return TokenCounts(
         read_count(found, "usage", "prompt_tokens"),
         read_count(found, "usage", "prompt_tokens_details", "cached_tokens"),
@@ -122,7 +121,7 @@ def _read_counts(found: Any) -> TokenCounts:
     )
 
 
-def _read_answer(found: Any, sampling: Sampling) -> Answer:
+def _read_answer(found: JsonValue, sampling: Sampling) -> Answer:
     """The first choice of a chat completion. Raises MalformedError."""
     choice = dig(found, "choices", 0)
     message = dig(choice, "message")
@@ -145,7 +144,7 @@ def _read_answer(found: Any, sampling: Sampling) -> Answer:
     )
 
 
-def _read_completion(found: Any) -> Completion:
+def _read_completion(found: JsonValue) -> Completion:
     """The first choice of a completion with its tokens. Raises MalformedError, ServerError."""
     choice = dig(found, "choices", 0)
     if not isinstance(choice, dict):
@@ -167,7 +166,7 @@ def _read_completion(found: Any) -> Completion:
     return Completion(tokens, values, np.zeros(len(tokens), np.int32), finish)
 
 
-def _finish(choice: Any) -> Any:
+def _finish(choice: JsonValue) -> JsonValue:
     """Return why the answer ended. Raises MalformedError where the server cut it short itself."""
     finish = dig(choice, "finish_reason")
     if finish in ("abort", "error"):
@@ -175,7 +174,7 @@ def _finish(choice: Any) -> Any:
     return finish
 
 
-def _instead(found: Any) -> str:
+def _instead(found: JsonValue) -> str:
     """Return the error that some servers send with status 200."""
     message = dig(found, "error", "message")
     return f", but an error: {message}" if isinstance(message, str) else ""

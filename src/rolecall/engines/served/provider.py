@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
+from rolecall.config.served import ProviderEngineConfig
 from rolecall.core.errors import RunEndingError
 from rolecall.core.interfaces.engine import (
     Answer,
@@ -24,20 +25,21 @@ from rolecall.runtime.retrying import RetryableError, describe_error, failure
 from rolecall.runtime.spending import Account, Budget, Prices, TokenCounts
 
 Result = TypeVar("Result")
+Content = TypeVar("Content")  # what the SDK or the server answers
 
 
 class BudgetSpentError(RunEndingError):
     """The tokens or the money that were granted are spent."""
 
 
-class ProviderEngine(TextEngine):
+class ProviderEngine(TextEngine, Generic[Content]):
     """Policies of one section, which share its budget; what they say has no version but 0."""
 
     asks: type[Server] = Server
 
     def __init__(
         self,
-        options: Any,
+        options: ProviderEngineConfig,
         *,
         policies: list[str],
         key: str | None,
@@ -49,11 +51,11 @@ class ProviderEngine(TextEngine):
         self.server = self.asks(options, key=key, before=self.check_budget)
 
     @abstractmethod
-    async def send(self, question: Question, seed: int) -> Any:
+    async def send(self, question: Question, seed: int) -> Content:
         """Make one try, and return what came. Raises RetryableError, RefusedError, ServerError."""
 
     @abstractmethod
-    def read(self, content: Any, sampling: Sampling) -> tuple[Answer, TokenCounts]:
+    def read(self, content: Content, sampling: Sampling) -> tuple[Answer, TokenCounts]:
         """Return the answer, and what it took. Raises MalformedError."""
 
     async def answer(self, question: Question) -> list[Answer]:
@@ -61,7 +63,7 @@ class ProviderEngine(TextEngine):
         return await self.server.gather_calls(question.id, calls)
 
     async def _answer(self, question: Question, seed: int) -> Answer:
-        def read(content: Any) -> Answer:
+        def read(content: Content) -> Answer:
             answer, counts = self.read(content, question.sampling)
             answer.usage = self.pay(question.policy, counts)
             return answer

@@ -21,7 +21,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from rolecall.config.served import SGLangEngineConfig
 from rolecall.core.errors import InfrastructureError
 from rolecall.core.interfaces.engine import Completion, ContextFullError, Request, Sampling
 from rolecall.core.interfaces.publisher import FileEngine
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.types import Floats, Ids
 from rolecall.engines.local.sequence import Sequence, make_sequences
 from rolecall.engines.served.connection import CHECK_S, Connection, MalformedError, dig
@@ -109,7 +110,7 @@ class SGLangEngine(FileEngine):
         with _shown(folder, self.options.weights_folder, name) as path:
             if adapter is None:
                 self._labels[name] = version
-                body: dict[str, Any] = {
+                body: JsonObject = {
                     "model_path": str(path), "weight_version": name, "flush_cache": True
                 }  # fmt: skip
                 await self._load("/update_weights_from_disk", body)
@@ -176,7 +177,7 @@ class SGLangEngine(FileEngine):
             **self._adapter(policy),
         }
 
-        def read(found: Any) -> Completion:
+        def read(found: JsonValue) -> Completion:
             tokens, logprobs = _columns(dig(found, "meta_info", "output_token_logprobs"))
             label = dig(found, "meta_info", "weight_version")
             whole = self.policies[policy] is None and isinstance(label, str)
@@ -189,8 +190,8 @@ class SGLangEngine(FileEngine):
 
         return await self._connection.ask("POST", "/generate", body=body, read=read)
 
-    async def _load(self, path: str, body: dict[str, Any]) -> None:
-        def read(found: Any) -> None:
+    async def _load(self, path: str, body: JsonObject) -> None:
+        def read(found: JsonValue) -> None:
             if dig(found, "success") is not True:
                 message = dig(found, "message") or dig(found, "error_message") or found
                 raise InfrastructureError(
@@ -208,7 +209,7 @@ class SGLangEngine(FileEngine):
         """Most tokens of a prompt and its answer together, asked for once."""
         if not self._max_length:
 
-            def read(found: Any) -> int:
+            def read(found: JsonValue) -> int:
                 length = dig(found, "data", 0, "max_model_len")
                 if not isinstance(length, int):
                     raise MalformedError("no data[0].max_model_len in the list of models")
@@ -229,7 +230,7 @@ class SGLangEngine(FileEngine):
         return self.policies[policy]
 
 
-def _parameters(sampling: Sampling, row: Sequence) -> dict[str, Any]:
+def _parameters(sampling: Sampling, row: Sequence) -> JsonObject:
     """All that changes the distribution, so that no default of the server's does."""
     return {
         "temperature": sampling.temperature,
@@ -248,7 +249,7 @@ def _parameters(sampling: Sampling, row: Sequence) -> dict[str, Any]:
     }
 
 
-def _columns(found: Any) -> tuple[Ids, Floats]:
+def _columns(found: list[tuple[float, int, str]]) -> tuple[Ids, Floats]:
     """[[log-prob, token, text], ...] as tokens [T] and log-probs [T]. Raises MalformedError."""
     try:
         tokens = np.array([entry[1] for entry in found], dtype=np.int32)
@@ -260,7 +261,7 @@ def _columns(found: Any) -> tuple[Ids, Floats]:
     return tokens, logprobs
 
 
-def _scored(found: Any, tokens: Ids) -> Floats:
+def _scored(found: JsonValue, tokens: Ids) -> Floats:
     """The log-probs of the last tokens of an input. Raises MalformedError."""
     entries = dig(found, "meta_info", "input_token_logprobs")
     if not isinstance(entries, list) or len(entries) < len(tokens):
@@ -271,7 +272,7 @@ def _scored(found: Any, tokens: Ids) -> Floats:
     return logprobs
 
 
-def _finish(found: Any) -> str:
+def _finish(found: JsonValue) -> str:
     """Raises InfrastructureError for a request that the server ended."""
     reason = dig(found, "meta_info", "finish_reason", "type")
     if reason == "abort":

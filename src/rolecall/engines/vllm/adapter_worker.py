@@ -5,18 +5,22 @@ vLLM imports this file in each worker (`worker_extension_cls`) and mixes the cla
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from vllm.lora.request import LoRARequest
 
 from rolecall.core.errors import first_line
 
+if TYPE_CHECKING:
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
 
 class Adapters:
     """Answers `collective_rpc` in a worker, beside vLLM's own methods."""
 
-    model_runner: Any  # the worker's own
-    add_lora: Any
+    model_runner: GPUModelRunner  # the worker's own
+    add_lora: Callable[[LoRARequest], bool]
 
     def start_adapters(self, names: list[str]) -> None:
         """Give the adapters 1, 2, ... weights of 0, as LoRA's B has before the first update: then

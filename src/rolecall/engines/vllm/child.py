@@ -13,10 +13,16 @@ import os
 import socket
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING
 
+from rolecall.core.json_types import Options
 from rolecall.engines.vllm import wire
 from rolecall.runtime.parent import end_with_parent
+
+if TYPE_CHECKING:
+    from rolecall.engines.vllm.launch import Launch
+    from rolecall.engines.vllm.service import Service
+
 
 ENGINE_DIED = 70  # exit code where the process under this one that computes is gone
 SHUTDOWN_S = 5.0
@@ -54,7 +60,7 @@ def main() -> None:
         os._exit(0)  # all has been shut down; vLLM's objects would try again when they are deleted
 
 
-async def serve(connection: socket.socket, launch: Any) -> None:
+async def serve(connection: socket.socket, launch: Launch) -> None:
     """Start vLLM and answer calls, many at once, until the driver says `close` or is gone."""
     from rolecall.engines.vllm.service import Service, start
 
@@ -84,7 +90,9 @@ async def serve(connection: socket.socket, launch: Any) -> None:
         llm.shutdown(timeout=SHUTDOWN_S)
 
 
-async def _answer(service: Any, writer: asyncio.StreamWriter, message: Any) -> None:
+async def _answer(
+    service: Service, writer: asyncio.StreamWriter, message: tuple[int, str, Options]
+) -> None:
     from vllm.exceptions import VLLMClientError
     from vllm.v1.engine.exceptions import EngineDeadError
 

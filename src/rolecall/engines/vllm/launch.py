@@ -9,11 +9,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError, first_line
+from rolecall.core.json_types import Options
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for: MaxLoRARanks
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # that its kernels have
@@ -29,7 +34,7 @@ HERE = __package__
 class Launch:
     """Holds the first message to the process."""
 
-    arguments: dict[str, Any]  # of vllm.engine.arg_utils.AsyncEngineArgs
+    arguments: Options  # of vllm.engine.arg_utils.AsyncEngineArgs
     adapters: dict[str, Adapter]  # by policy; none: one policy with all weights
     end_ids: tuple[int, ...]
     on_cpu: bool
@@ -63,7 +68,7 @@ def plan_launch(
         if on_cpu:
             _check_kernels(model, options.dtype or "float32")
     cache_gb = options.cache_gb or (CPU_CACHE_GB if on_cpu else None)
-    arguments: dict[str, Any] = {
+    arguments: Options = {
         "model": model,
         "tensor_parallel_size": options.tensor_parallel,
         "gpu_memory_utilization": options.memory,
@@ -127,7 +132,7 @@ def _room(adapters: dict[str, Adapter]) -> int:
     return next(rank for rank in RANKS if rank >= largest)
 
 
-def _config(model: str) -> Any:
+def _config(model: str) -> PretrainedConfig:
     """Return what the model's config file says of its text."""
     from transformers import AutoConfig
 

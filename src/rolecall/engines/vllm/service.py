@@ -24,6 +24,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.executor import Executor
 
 from rolecall.core.interfaces.engine import Completion, Sampling
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Floats, Ids
 from rolecall.engines.vllm.launch import Launch
 
@@ -42,7 +43,9 @@ def start(launch: Launch) -> AsyncLLM:
     )  # fmt: skip
 
 
-def parameters(sampling: Sampling, *, seed: int, limit: int, ends: tuple[int, ...]) -> Any:
+def parameters(
+    sampling: Sampling, *, seed: int, limit: int, ends: tuple[int, ...]
+) -> SamplingParams:
     """vLLM's sampling parameters for one completion of at most `limit` tokens."""
     return SamplingParams(
         temperature=sampling.temperature,
@@ -117,7 +120,7 @@ class Service:
         logprobs = result.prompt_logprobs.logprobs  # of all tokens but the first
         return np.array(logprobs[len(prompt) - 1 :], dtype=np.float32)
 
-    async def _run(self, policy: str, prompt: Ids, asked: SamplingParams) -> Any:
+    async def _run(self, policy: str, prompt: Ids, asked: SamplingParams) -> RequestOutput:
         if self._broken:
             raise RuntimeError(self._broken)
         last: RequestOutput | None = None
@@ -146,7 +149,7 @@ class Service:
             else:
                 await self._take_all("take_files", files, of=", ".join(files))
 
-    async def receive(self, *, policy: str, version: int, at: dict[str, Any], number: int) -> None:
+    async def receive(self, *, policy: str, version: int, at: JsonObject, number: int) -> None:
         """Sample with all the weights that a learner sends."""
         async with self._loading_weights(policy, version):
             await self._take_all("take_sent", at, number, of="what the learner sends")

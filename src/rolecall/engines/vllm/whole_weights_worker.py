@@ -8,7 +8,7 @@ are named to it, or of weights that are sent from a learner's device.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import safe_open
@@ -23,14 +23,19 @@ from vllm.platforms import current_platform
 
 from rolecall.core.errors import first_line
 from rolecall.core.interfaces.learner import Rendezvous
+from rolecall.core.json_types import JsonObject
 from rolecall.models.weight_transfer import Receiver
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 
 class WholeWeights:
     """Answers `collective_rpc` in a worker, beside vLLM's own methods."""
 
-    model_runner: Any  # the worker's own
-    vllm_config: Any
+    model_runner: GPUModelRunner  # the worker's own
+    vllm_config: VllmConfig
     rank: int
     device: torch.device
     _receiver: Receiver | None = None
@@ -41,7 +46,7 @@ class WholeWeights:
         """
         return self._take(_tensors(files))
 
-    def take_sent(self, at: dict[str, Any], number: int) -> str:
+    def take_sent(self, at: JsonObject, number: int) -> str:
         """Load the weights that are sent to a rendezvous, whose receiver `number` is the first of
         vLLM's workers; why that failed, or "".
         """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from rolecall.core.async_types import Work
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.tags import find_program, find_tag, visible
 from rolecall.core.types import Episode, Task
@@ -244,7 +245,7 @@ class CodeWorld(World):
         return [verdict.passed for verdict in verdicts]
 
     async def _mismatches(self, program: str, pairs: Sequence[Pair]) -> dict[int, str]:
-        def run() -> Coroutine[Any, Any, dict[int, str]]:
+        def run() -> Work[dict[int, str]]:
             return mismatches(
                 self.sandbox, program, pairs=pairs, entry_point=self.entry_point, limits=self.limits
             )

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Literal
 
 from rolecall.core.interfaces.environment import ENDLESS
+from rolecall.core.json_types import JsonObject
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.data.sources import LazyTasks
@@ -79,7 +80,7 @@ def _task(random: Random, kind: Kind, level: int, *, name: str) -> Task:
     text = _text(steps, entry_point)
     form = "" if entry_point else " (input == output)"
     examples = "\n".join([f"Examples{form}:", *map(str, shown)])
-    info: dict[str, Any] = {
+    info: JsonObject = {
         "source": kind,
         "text": text,
         "entry_point": entry_point,
@@ -88,7 +89,7 @@ def _task(random: Random, kind: Kind, level: int, *, name: str) -> Task:
         "wrong": [_program(changed, entry_point) for changed in wrong],
     }
     if kind == "function":
-        hidden: dict[str, Any] = {"pairs": [[p.given, p.expected] for p in pairs[NUM_EXAMPLES:]]}
+        hidden: JsonObject = {"pairs": [[p.given, p.expected] for p in pairs[NUM_EXAMPLES:]]}
     else:
         lines = [" ".join(map(str, values)) + "\n" for values in inputs[NUM_EXAMPLES:]]
         hidden = {"inputs": lines, "outputs": [str(answer) for answer in kept]}

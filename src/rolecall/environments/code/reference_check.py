@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from rolecall.core.async_types import Work
 from rolecall.core.types import Task
 from rolecall.sandbox.base import SandboxError
 
@@ -32,7 +32,7 @@ class Outcome:
     failed: list[str]  # ids of tasks
 
 
-def report_references(check: Callable[[], Coroutine[Any, Any, Outcome]], path: Path) -> None:
+def report_references(check: Callable[[], Work[Outcome]], path: Path) -> None:
     """Run the check, and report in one line how many references fail."""
     with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
         try:

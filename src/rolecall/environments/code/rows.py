@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.tags import find_program
 from rolecall.core.types import Task
 from rolecall.data.files import Row
@@ -63,7 +64,7 @@ def _task(row: Row, name: str, *, source: str) -> Task:
     return Task(name, prompt, answer, {"source": source} | rest | info)
 
 
-def _parts(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
+def _parts(row: Row) -> tuple[str, dict[str, list[str]], JsonObject]:
     if {"prompt", "entry_point", "test"} <= row.keys():
         return _humaneval(row)
     if row.get("test_list"):
@@ -71,9 +72,9 @@ def _parts(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
     return _pairs(row)
 
 
-def _humaneval(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
+def _humaneval(row: Row) -> tuple[str, dict[str, list[str]], JsonObject]:
     prompt, name = str(row["prompt"]), str(row["entry_point"])
-    info: dict[str, Any] = {
+    info: JsonObject = {
         "entry_point": name,
         "prelude": prompt,
         "completes": True,
@@ -100,7 +101,7 @@ def _doctests(prompt: str, name: str) -> list[list[str]]:
     return [[pair.given, pair.expected] for pair in pairs if pair is not None][:MOST_PAIRS]
 
 
-def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
+def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], JsonObject]:
     """A text that does not name its function: the header and the first test tell it."""
     text, tests = _question(row), [str(test) for test in row["test_list"]]
     code = str(row.get("code") or "")
@@ -116,7 +117,7 @@ def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
     header = f"def {tested[0].name}({ast.unparse(tested[0].args)})"
     shown = tests[:1] if len(tests) > 1 else []
     pairs = [read_pair(test.removeprefix("assert "), entry_point=tested[0].name) for test in shown]
-    info: dict[str, Any] = {
+    info: JsonObject = {
         "entry_point": tested[0].name,
         "prelude": "\n".join([*(row.get("test_imports") or []), row.get("test_setup_code") or ""]),
         "examples": [[pair.given, pair.expected] for pair in pairs if pair is not None],
@@ -126,10 +127,10 @@ def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
     return prompt, {"tests": tests[len(shown) :]}, info
 
 
-def _pairs(row: Row) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
+def _pairs(row: Row) -> tuple[str, dict[str, list[str]], JsonObject]:
     truth = _truth(row)
     name = str(truth.get("fn_name") or "")
-    info: dict[str, Any] = {"entry_point": name, "prelude": SAME if name else "", "examples": []}
+    info: JsonObject = {"entry_point": name, "prelude": SAME if name else "", "examples": []}
     if reference := _solution(row):
         info["reference"] = reference
     if truth.get("assert_case"):
@@ -165,7 +166,7 @@ def _solution(row: Row) -> str | None:
     return None
 
 
-def _truth(row: Row) -> dict[str, Any]:
+def _truth(row: Row) -> JsonObject:
     """Return the row itself, or the column of it, that has `inputs` or `assert_case`."""
     for entry in (row, *(row.get(column) for column in TRUTHS)):
         inner = entry.get("ground_truth") if isinstance(entry, dict) else None
@@ -187,27 +188,27 @@ def _question(row: Row) -> str:
     raise IncompleteRowError(f"no question in {', '.join(QUESTIONS)}; columns: {', '.join(row)}")
 
 
-def _list(found: dict[str, Any], column: str) -> list[Any]:
+def _list(found: JsonObject, column: str) -> list[Any]:
     value = found.get(column)
     if not isinstance(value, list):
         raise ValueError(f"{column} must be a list, got {type(value).__name__}")
     return value
 
 
-def _texts(values: list[Any]) -> list[str]:
+def _texts(values: list[JsonValue]) -> list[str]:
     """Text as it is; a list of lines as lines."""
     return [
         "\n".join(map(str, value)) if isinstance(value, list) else str(value) for value in values
     ]
 
 
-def _values(given: Any) -> list[Any]:
+def _values(given: JsonValue) -> list[JsonValue]:
     if isinstance(given, list):
         return given
     return [_value(line) for line in str(given).splitlines() if line.strip()]
 
 
-def _value(text: Any) -> Any:
+def _value(text: JsonValue) -> JsonValue:
     if not isinstance(text, str):
         return text
     try:

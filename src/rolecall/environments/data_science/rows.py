@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Task
 from rolecall.data.files import Row
 from rolecall.data.tasks import given_id, read_tasks
@@ -48,7 +48,7 @@ def modelling_tasks(
     return read_tasks(path, make, ids=(TASK_ID,))
 
 
-def _task(row: Row, name: str, records: dict[str, Any], *, root: Path, by_type: bool) -> Task:
+def _task(row: Row, name: str, records: JsonObject, *, root: Path, by_type: bool) -> Task:
     _, key = given_id(row, (TASK_ID,))
     if key not in records:
         raise ValueError(f"the companion file has no record of {key!r}, the row's {TASK_ID}")
@@ -81,7 +81,7 @@ def _companion(path: Path) -> Path:
     return paths[0]
 
 
-def _records(path: Path) -> dict[str, Any]:
+def _records(path: Path) -> JsonObject:
     try:
         records = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rolecall.config import registry
 from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.json_types import Options
 from rolecall.core.optional import optional
 from rolecall.core.types import Episode, Task
 from rolecall.environments.gymnasium.actions import Actions, Show, choose_display, describe_actions
 from rolecall.environments.gymnasium.tasks import Seeds
 from rolecall.tools.functions import run_in_thread
+
+if TYPE_CHECKING:
+    from gymnasium import Env
+
+
+Result = TypeVar("Result")
+
 
 REGISTERED = re.compile(r"([\w.-]+:)?[\w./-]+-v\d+")
 NOTICE = "That was not one legal action."
@@ -23,7 +31,7 @@ NOTICE = "That was not one legal action."
 class Play:
     """The rules by which an environment is played and rewarded."""
 
-    make: Callable[[], Any]  # -> gymnasium.Env
+    make: Callable[[], Env]
     actions: Actions
     show: Show
     low: float  # of what an episode can return in all
@@ -41,7 +49,7 @@ class GymnasiumEnvironment:
     def __init__(
         self,
         make: str,
-        options: dict[str, Any] | None = None,
+        options: Options | None = None,
         rules: str = "",
         actions: list[str] | None = None,
         show: str | None = None,
@@ -69,7 +77,7 @@ class GymnasiumEnvironment:
             raise ValueError(f"low {low} must be below high {high}, penalty {penalty} not below 0")
         gymnasium = optional("gymnasium", extra="gym")
 
-        def make_env() -> Any:
+        def make_env() -> Env:
             if REGISTERED.fullmatch(make):
                 return gymnasium.make(make, **options or {})
             return registry.import_object(make, key="environment.make")(**options or {})
@@ -135,10 +143,10 @@ class GymnasiumWorld(World):
         if self.env is not None and not self.under_way:
             await self._call(self.env.close)
 
-    async def _call(self, work: Callable[[], Any]) -> Any:
+    async def _call(self, work: Callable[[], Result]) -> Result:
         """Environments compute, or wait, as long as they like: not in the loop of all episodes."""
 
-        def run() -> Any:
+        def run() -> Result:
             try:
                 return work()
             finally:

@@ -10,6 +10,7 @@ import string
 from typing import Any
 
 from rolecall.core.interfaces.environment import Environment, World
+from rolecall.core.json_types import JsonObject, Options
 from rolecall.core.optional import needs
 from rolecall.core.tags import visible
 from rolecall.core.types import Episode, Task
@@ -52,8 +53,8 @@ class AsGymnasium(gymnasium.Env[str, str]):
         self._world: World | None = None
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[str, dict[str, Any]]:
+        self, *, seed: int | None = None, options: Options | None = None
+    ) -> tuple[str, JsonObject]:
         """Another task, drawn by the seed; `options={"task": 3}` is task number 3."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(len(self.tasks)))
@@ -64,7 +65,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
         opening = self._runner.run(world.reset()).text
         return "\n\n".join(text for text in (task.prompt, opening) if text), self._info(task)
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[str, float, bool, bool, JsonObject]:
         """-> observation, reward, whether the world ended, whether the turns did, info."""
         assert self._world is not None, "reset comes before step"
         seen = self._runner.run(self._world.step(self.agent, visible(action)))
@@ -89,5 +90,5 @@ class AsGymnasium(gymnasium.Env[str, str]):
             self._runner.run(self._world.close())
         self._world = None
 
-    def _info(self, task: Task) -> dict[str, Any]:
+    def _info(self, task: Task) -> JsonObject:
         return {"task": task.id}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
@@ -32,7 +32,7 @@ class MathEnvironment:
         level: int | None = None,
         kinds: list[Kind] | None = None,
         test_size: int | None = None,
-        where: dict[str, Any] | None = None,
+        where: JsonObject | None = None,
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
         level: operations in a generated problem; by default 2.

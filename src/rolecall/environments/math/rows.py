@@ -18,12 +18,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from rolecall.core.json_types import JsonValue
 from rolecall.core.types import Task
 from rolecall.data.files import Row
 from rolecall.data.tasks import IncompleteRowError, given_id, is_blank, read_tasks
 from rolecall.grading.math.answers import extract, references
+
+Result = TypeVar("Result")
 
 QUESTIONS = ("env_kwargs.question", "question", "prompt", "problem", "input", "messages")
 TRUTHS = (
@@ -105,8 +108,12 @@ def _task(row: Row, name: str, *, source: str) -> Task:
 
 
 def _first(
-    row: Row, columns: dict[str, str], fields: Sequence[str], *, read: Callable[[Any, str], Any]
-) -> tuple[str, Any]:
+    row: Row,
+    columns: dict[str, str],
+    fields: Sequence[str],
+    *,
+    read: Callable[[JsonValue, str], Result | None],
+) -> tuple[str, Result | None]:
     """(column, value) of the first field that `read` makes something of, else ("", None)."""
     for field in fields:
         column, _, key = field.partition(".")
@@ -119,14 +126,14 @@ def _first(
     return "", None
 
 
-def _question(value: Any, column: str) -> str | None:
+def _question(value: JsonValue, column: str) -> str | None:
     if isinstance(value, list):
         users = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
         value = users[-1].get("content") if users else None
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _truth(value: Any, column: str) -> list[str] | None:
+def _truth(value: JsonValue, column: str) -> list[str] | None:
     if column == "solution":
         value = extract(value) if isinstance(value, str) else None
     if is_blank(value):
@@ -134,5 +141,5 @@ def _truth(value: Any, column: str) -> list[str] | None:
     return references(value)
 
 
-def _name(value: Any, column: str) -> str | None:
+def _name(value: JsonValue, column: str) -> str | None:
     return str(value).strip() or None

@@ -6,14 +6,19 @@ It is refereed as the package's own games are: one action in square brackets, on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rolecall.config import registry
 from rolecall.core.interfaces.environment import World
+from rolecall.core.json_types import Options
 from rolecall.core.types import Episode, Task
 from rolecall.environments.games.environment import GameWorld
 from rolecall.environments.gymnasium.actions import Actions, Show, choose_display, describe_actions
 from rolecall.environments.gymnasium.tasks import Seeds
+
+if TYPE_CHECKING:
+    from pettingzoo import AECEnv
+
 
 DEFAULT_RULES = "Play the game. Write one action in brackets."
 
@@ -27,7 +32,7 @@ class PettingZooEnvironment:
     def __init__(
         self,
         make: str,
-        options: dict[str, Any] | None = None,
+        options: Options | None = None,
         rules: str = DEFAULT_RULES,
         actions: list[str] | None = None,
         show: str | None = None,
@@ -105,7 +110,7 @@ class AecGame:
 
     def __init__(
         self,
-        env: Any,  # pettingzoo.AECEnv, reset
+        env: AECEnv,  # pettingzoo.AECEnv, reset
         *,
         actions: Actions,
         show: Show,

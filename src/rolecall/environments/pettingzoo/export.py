@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rolecall.core.json_types import JsonObject, Options
 from rolecall.core.optional import needs
 from rolecall.core.renamed import answer_old_names
 from rolecall.environments.games.environment import Game
@@ -57,7 +58,7 @@ class AsPettingZoo(AECEnv[str, Seen, int]):
     def action_space(self, agent: str) -> spaces.Space[Any]:
         return self.action_spaces[agent]
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+    def reset(self, seed: int | None = None, options: Options | None = None) -> None:
         """Begin a new deal."""
         if seed is not None:
             self.random = Random(seed)
@@ -67,7 +68,7 @@ class AsPettingZoo(AECEnv[str, Seen, int]):
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self.infos: dict[str, dict[str, Any]] = {player: {} for player in self.agents}
+        self.infos: dict[str, JsonObject] = {player: {} for player in self.agents}
         self._select()
 
     def observe(self, agent: str) -> Seen:

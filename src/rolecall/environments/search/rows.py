@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from rolecall.core.json_types import JsonValue
 from rolecall.core.types import Task
 from rolecall.data.files import Row
 from rolecall.data.tasks import IncompleteRowError, is_blank, read_tasks
@@ -49,7 +49,7 @@ def _task(row: Row, name: str, *, source: str) -> Task:
     return Task(name, question, accepted[0] if len(accepted) == 1 else accepted, info)
 
 
-def _first(row: Row, fields: Sequence[str]) -> Any:
+def _first(row: Row, fields: Sequence[str]) -> JsonValue:
     """Return the value of the first field that holds something; None if none of them does."""
     for field in fields:
         column, _, key = field.partition(".")

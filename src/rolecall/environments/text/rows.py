@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from rolecall.core.json_types import JsonValue
 from rolecall.core.types import Task
 from rolecall.data.files import Row
 from rolecall.data.tasks import IncompleteRowError, is_blank, read_tasks
@@ -61,13 +61,13 @@ def _accepted(row: Row, column: str | None) -> str | list[str] | None:
     return accepted[0] if len(accepted) == 1 else accepted
 
 
-def _at(row: Row, column: str) -> Any:
+def _at(row: Row, column: str) -> JsonValue:
     """Return the value at a path of names, which may itself be one column name; None if there is
     none.
     """
     if column in row:
         return row[column]
-    value: Any = row
+    value: JsonValue = row
     for name in column.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value

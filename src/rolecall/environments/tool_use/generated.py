@@ -7,8 +7,9 @@ the test split if the hash of its text says so.
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
+from rolecall.core.json_types import JsonObject
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.data.sources import LazyTasks
@@ -40,7 +41,7 @@ class Orders(LazyTasks):
                 return Task(name, text, str(answer), {"source": kind} | info)
 
 
-def _order(random: Random, kind: Kind) -> tuple[str, int, dict[str, Any]]:
+def _order(random: Random, kind: Kind) -> tuple[str, int, JsonObject]:
     """-> question, answer, the facts and the look-ups and the sum that lead to it."""
     goods, towns = random.sample(GOODS, NUM_GOODS), random.sample(TOWNS, NUM_TOWNS)
     prices = {thing: random.randint(11, 99) for thing in goods}

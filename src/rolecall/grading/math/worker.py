@@ -19,9 +19,13 @@ import resource
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from rolecall.runtime.parent import end_with_parent
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
 
 DIGITS = 200  # after the point, to which formulas are evaluated
 RELATIVE_DIGITS = 30
@@ -50,11 +54,11 @@ def compare(given: str | None, truth: str) -> str:
     return "equal" if _equal_as_complex(gold, answer) else "different"
 
 
-def _equal_as_complex(gold: list[Any], answer: list[Any]) -> bool:
+def _equal_as_complex(gold: list[Expr], answer: list[Expr]) -> bool:
     """Compare with the variable `i` as the imaginary unit; math-verify reads `I` as that."""
     from sympy import Basic, I
 
-    def replace(formula: Any) -> Any:
+    def replace(formula: Expr) -> Expr:
         if not isinstance(formula, Basic):
             return formula
         return formula.subs({symbol: I for symbol in formula.free_symbols if str(symbol) == "i"})
@@ -65,7 +69,7 @@ def _equal_as_complex(gold: list[Any], answer: list[Any]) -> bool:
     return units != [gold, answer] and _equal(*units)
 
 
-def _equal(gold: list[Any], answer: list[Any]) -> bool:
+def _equal(gold: list[Expr], answer: list[Expr]) -> bool:
     """Compare as math-verify does, but exactly: for it, numbers that are near are equal."""
     exact = [_rational(parsed[0]) if parsed else None for parsed in (gold, answer)]
     if None not in exact:
@@ -77,7 +81,7 @@ def _equal(gold: list[Any], answer: list[Any]) -> bool:
     )
 
 
-def _verify(gold: list[Any], answer: list[Any], **options: int) -> bool:
+def _verify(gold: list[Expr], answer: list[Expr], **options: int) -> bool:
     """Ask math-verify both ways: it is not symmetric about assignments; equality is."""
     from math_verify import verify
 
@@ -85,7 +89,7 @@ def _verify(gold: list[Any], answer: list[Any], **options: int) -> bool:
     return any(verify(*pair, timeout_seconds=None, **options) for pair in pairs)
 
 
-def _rational(formula: Any) -> Fraction | None:
+def _rational(formula: Expr) -> Fraction | None:
     """Return the value of sums, products, powers and factorials of rational numbers, else None.
 
     What has too many digits is None too, and so is a percentage: 50% equals 50 as well as 0.5.
@@ -120,7 +124,7 @@ def _num_bits(value: Fraction) -> int:
     return value.numerator.bit_length() + value.denominator.bit_length()
 
 
-def _differ_relatively(gold: list[Any], answer: list[Any]) -> bool:
+def _differ_relatively(gold: list[Expr], answer: list[Expr]) -> bool:
     """Return whether two numbers differ by a factor, however small both are."""
     from sympy import Expr, UnevaluatedExpr
 
@@ -135,7 +139,7 @@ def _differ_relatively(gold: list[Any], answer: list[Any]) -> bool:
     return bool(abs(factor - 1) > 10 ** -(RELATIVE_DIGITS - 5))
 
 
-def _parse(answer: str) -> list[Any]:
+def _parse(answer: str) -> list[Expr]:
     """Read LaTeX only: math-verify's other reader hands text to a parser that runs Python.
 
     Decimals are read as fractions, because math-verify rounds them.

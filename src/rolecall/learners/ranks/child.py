@@ -11,12 +11,14 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
+from rolecall.core.json_types import Options
 from rolecall.learners.ranks import wire
 from rolecall.runtime.bound_store import serve_store
 from rolecall.runtime.memory import seldom_collected
@@ -40,7 +42,7 @@ def serve(connection: Connection, *, scratch: str = "") -> None:
 
     `scratch`: what the processes of a cluster's run share on each machine.
     """
-    inbox: SimpleQueue[Any] = SimpleQueue()
+    inbox: SimpleQueue[wire.Message] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
     with seldom_collected():
         from rolecall.learners.ranks.members import Members  # takes seconds, in which it may end
@@ -53,7 +55,7 @@ def serve(connection: Connection, *, scratch: str = "") -> None:
         _answer(connection, getattr(members, method), arguments)
 
 
-def _receive(connection: Connection, inbox: SimpleQueue[Any]) -> None:
+def _receive(connection: Connection, inbox: SimpleQueue[wire.Message]) -> None:
     while True:
         try:
             message = wire.read(connection)
@@ -62,7 +64,7 @@ def _receive(connection: Connection, inbox: SimpleQueue[Any]) -> None:
         inbox.put(message)
 
 
-def _answer(connection: Connection, method: Any, arguments: tuple[Any, ...]) -> None:
+def _answer(connection: Connection, method: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     try:
         answer = (True, method(*arguments))
     except Exception as error:
@@ -94,7 +96,7 @@ def join(start: wire.Start) -> None:
     distributed.barrier()
 
 
-def _meeting(start: wire.Start) -> dict[str, Any]:
+def _meeting(start: wire.Start) -> Options:
     """Return where the ranks meet, as PyTorch takes it; a store of ours has one address."""
     url = urlsplit(start.rendezvous)
     if url.scheme != "tcp":

@@ -12,6 +12,7 @@ import numpy as np
 
 from rolecall.core.interfaces.algorithm import Objective
 from rolecall.core.interfaces.learner import Annotation, Learner, Rendezvous, Update, Written
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Batch, Floats, Ids, Turn
 from rolecall.learners.packing import pack
 from rolecall.learners.ranks.dealing import Dealt, deal, make_row
@@ -101,7 +102,7 @@ class RankedLearner(Learner):
         each = [[(agent, mine[rank]) for agent, mine in dealt] for rank in range(self.group.size)]
         shipped = Shipped.pack(algorithm)
         answers = await self._call("step", shipped, apart, each=each)
-        first: dict[str, Any] = answers[0]
+        first: JsonObject = answers[0]
         sums = _added([answer["sums"] for answer in answers[:: self.spec.context_parallel]])
         update = make_update(first["grad_norm"], first["lr"], sums, first["norms"])
         self._num_steps = first["num_steps"]

@@ -13,6 +13,7 @@ from torch.distributed import checkpoint
 from torch.distributed.checkpoint import HuggingFaceStorageWriter
 
 from rolecall.core.interfaces.algorithm import Outputs
+from rolecall.core.json_types import Options
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.ranks.member import Member, nothing
 from rolecall.learners.ranks.shards import ShardReader
@@ -116,7 +117,7 @@ class ShardedMember(Member):
         checkpoint.save(self._state(), checkpoint_id=str(folder / SHARDS))
         if distributed.get_rank() == 0:
             self.model.tokenizer.save_pretrained(folder)
-            rest: dict[str, Any] = {
+            rest: Options = {
                 "num_steps": self.stepper.num_steps,
                 "version": self.version,
                 "num_skipped": self.num_skipped,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rolecall.core.errors import RunEndingError
 from rolecall.learners.ranks.shared_key import VARIABLE, shared_key
@@ -25,6 +25,10 @@ from rolecall.runtime.keyed_sockets import (
     read_json,
     send_json,
 )
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
 
 ADDRESS = "rolecall/trainer"  # key of the store
 STORE_S = 600.0  # until the trainer's address must be there
@@ -109,7 +113,7 @@ def _tell(address: tuple[str, int] | None) -> None:
     _store().set(ADDRESS, json.dumps(address))
 
 
-def _store() -> Any:
+def _store() -> Store:
     """torchrun's own, which its agent keeps."""
     from torch.distributed import TCPStore
 

@@ -12,7 +12,7 @@ size.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,9 +26,15 @@ from rolecall.models.attention.layouts import Layout, make_layout
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.language_model import LanguageModel
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch.distributed import ProcessGroup
+
+    from rolecall.models.autograd.function_context import FunctionContext
+
 
 @cache
-def sharers(size: int) -> Any:
+def sharers(size: int) -> ProcessGroup:
     """The process group of those that share rows with this rank: `size` neighbours."""
     count, mine = distributed.get_world_size(), distributed.get_rank()
     groups = [
@@ -67,7 +73,7 @@ class SharedRow(LogProbs):
             again=torch.from_numpy(again).long().to(device),
         )
 
-    def targets(self, batch: Batch) -> Any:
+    def targets(self, batch: Batch) -> NDArray[np.int64]:
         """The sampled tokens that this rank predicts."""
         own_tokens = -(-len(batch.tokens) // self.size)
         sampled = np.flatnonzero(batch.mask)
@@ -84,7 +90,7 @@ class SharedRow(LogProbs):
 class HeadsForTokens:
     """A layout of a whole row for ranks that have n of its tokens each."""
 
-    def __init__(self, whole: Layout, group: Any, size: int) -> None:
+    def __init__(self, whole: Layout, group: ProcessGroup, size: int) -> None:
         self.whole, self.group, self.size = whole, group, size
 
     def attend(
@@ -120,17 +126,17 @@ class _Exchange(Function):
     """The k-th part [C, ...] goes to rank k, whose own part comes to the same place."""
 
     @staticmethod
-    def forward(ctx: Any, parts: Tensor, group: Any) -> Tensor:
+    def forward(ctx: FunctionContext, parts: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
         return _exchanged(parts, group)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, None]:
         return _exchanged(grad, ctx.group), None
 
 
-def _exchanged(parts: Tensor, group: Any) -> Tensor:
+def _exchanged(parts: Tensor, group: ProcessGroup) -> Tensor:
     parts = parts.contiguous()
     out = torch.empty_like(parts)
     distributed.all_to_all_single(out, parts, group=group)
@@ -141,12 +147,12 @@ class _Together(Function):
     """Numbers of several ranks, each of which has 0 where another one has a number."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, group: Any) -> Tensor:
+    def forward(ctx: FunctionContext, own: Tensor, group: ProcessGroup) -> Tensor:
         summed = own.clone()
         distributed.all_reduce(summed, group=group)
         return summed
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None

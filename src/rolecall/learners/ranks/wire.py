@@ -17,6 +17,10 @@ from typing import Any
 from rolecall.config.registry import import_object
 from rolecall.learners.by_agent import ByAgent
 
+# (start,) or (method, arguments) to a rank; (whether it was done, answer or failure) from it.
+Message = tuple[Any, ...]
+
+
 USER_MODULE = "rolecall_user_"  # how the registry names modules that it reads from files
 
 
@@ -63,16 +67,16 @@ class Shipped:
         return pickle.loads(self.pickled)
 
 
-def send(connection: Connection, message: Any) -> None:
+def send(connection: Connection, message: Message) -> None:
     """Send without `Connection.send`, for which torch would put tensors into shared memory."""
     connection.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
 
 
-def read(connection: Connection) -> Any:
+def read(connection: Connection) -> Message:
     """Raises EOFError or OSError where the other side has gone."""
     return pickle.loads(connection.recv_bytes())
 
 
-def broadcast(connections: Iterable[Connection], messages: Iterable[Any]) -> None:
+def broadcast(connections: Iterable[Connection], messages: Iterable[Message]) -> None:
     for connection, message in zip(connections, messages, strict=True):
         send(connection, message)

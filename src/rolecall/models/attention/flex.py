@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, cached_property
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,10 @@ from rolecall.models.attention.flex_proof import attend_checked
 from rolecall.models.attention.prefix_tree import subtree_ends
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.attention.tree_scores import TreeScores
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import AuxOutput
+
 
 BLOCK = 128  # tokens
 LEAST = 512  # tokens; rows are padded, since each length is compiled anew
@@ -184,7 +188,7 @@ def compile_attention(use: str, *shape: int | torch.dtype, under_rule: bool = Fa
 
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, scale: float, enable_gqa: bool
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor] | tuple[Tensor, AuxOutput]:
     return flex_attention(
         query, key, value, block_mask=block_mask, scale=scale, enable_gqa=enable_gqa
     )
@@ -192,7 +196,7 @@ def _attend(
 
 def attend_with_rule(
     query: Tensor, key: Tensor, value: Tensor, *, mask: BlockMask, scale: float, rule: ScoreRule,
-    fixed: tuple[Any, ...], compiles: bool,
+    fixed: tuple[str | int | torch.dtype, ...], compiles: bool,
 ) -> Tensor:  # fmt: skip
     """query [1, H, N, D], key and value [1, K, S, D] -> [1, H, N, D] under all of a rule but its
     window, which the mask holds.
@@ -216,7 +220,7 @@ def attend_with_rule(
 def _attend_under_rule(
     query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, scale: float,
     softcap: float | None, sums: bool,
-) -> Any:  # fmt: skip
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Return the result of `flex_attention`, and its softmaxes' log-sums if asked for."""
 
     def cap_score(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:

@@ -8,9 +8,8 @@ Legend: R = rows, P = pages of a table, H / K = query / key-value heads, D = hea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -126,7 +125,7 @@ class FlexPages:
         )  # fmt: skip
         out: Tensor
         if rule is None:
-            flex: Any = compile_attention(*fixed) if compiles else flex_attention
+            flex: Callable[..., Tensor] = compile_attention(*fixed) if compiles else flex_attention
             out = flex(*inputs, block_mask=self.mask, scale=scale, enable_gqa=True)
         else:
             rule, mask = self._padded(rule, num_kv, groups, more), self._within(rule.window)

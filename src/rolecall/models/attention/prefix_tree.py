@@ -9,7 +9,7 @@ Legend: N = tokens in the flat row, H / K = query / key-value heads, D = head si
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,6 +21,10 @@ from rolecall.core.types import NO_PARENT, Ids
 from rolecall.models.attention.score_rule import ScoreRule
 from rolecall.models.attention.tree_scores import TreeScores
 from rolecall.models.cpu.tree_attention import Blocks, TreeAttention, make_blocks
+
+if TYPE_CHECKING:
+    from rolecall.models.autograd.function_context import FunctionContext
+
 
 LOOPED = (torch.float32, torch.bfloat16)  # both are computed in float32
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -82,7 +86,7 @@ class _Attend(Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: FunctionContext,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -117,7 +121,7 @@ class _Attend(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, sums = ctx.saved_tensors
         groups = (len(key), len(query) // len(key))
         q, k, v = _grouped(query, key, value)

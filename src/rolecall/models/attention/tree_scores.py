@@ -11,7 +11,7 @@ tokens of a slice, S = tokens that the slice sees.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,6 +21,10 @@ from torch.autograd.function import once_differentiable
 
 from rolecall.core.types import Ids
 from rolecall.models.attention.score_rule import ScoreRule
+
+if TYPE_CHECKING:
+    from rolecall.models.autograd.function_context import FunctionContext
+
 
 SLICE = 128  # tokens
 CPU = torch.device("cpu")
@@ -77,7 +81,7 @@ class _Attend(Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: FunctionContext,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -107,7 +111,7 @@ class _Attend(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, sinks, out, totals = ctx.saved_tensors
         groups, exact = (len(key), len(query) // len(key)), totals.dtype
         q, t = query.unflatten(0, groups), totals.unflatten(0, groups)

@@ -12,31 +12,42 @@ from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from numba import njit, types
 from numba.core.ccallback import CFunc
 
-from rolecall.models.cpu.loop_cache import LoopCache, loop_cache
+from rolecall.models.cpu.loop_cache import Loop, LoopCache, loop_cache
+
+Result = TypeVar("Result")
 
 
-def compile_inner(loop: Callable[..., Any] | None = None, **options: Any) -> Any:
+@overload
+def compile_inner(loop: Callable[..., Result]) -> Callable[..., Result]: ...
+@overload
+def compile_inner(
+    *, fastmath: set[str] = ..., forceinline: bool = ..., error_model: str = ...
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]: ...
+def compile_inner(loop: Loop | None = None, **options: set[str] | bool | str) -> Loop:
     """`njit` of what loops are made of: it counts no references, and so makes no arrays of its own
     (`loop_memory.py` has them).
     """
-    return njit(loop, _nrt=False, **options)
+    compiled: Loop = njit(loop, _nrt=False, **options)
+    return compiled
 
 
-def compile_outer(loop: Callable[..., Any]) -> Any:
+def compile_outer(loop: Callable[..., Result]) -> Callable[..., Result]:
     """A loop that Python calls. It is kept until a source file of this folder changes."""
-    compiled = njit(loop)
+    compiled: Any = njit(loop)
     cache = loop_cache(loop, stamp=_sources())
     if cache is not None:
         compiled._cache = cache  # as `enable_caching` does with numba's own
     return compiled
 
 
-def kept_callback(loop: Callable[..., Any], arguments: tuple[Any, ...], **options: Any) -> Any:
+def kept_callback(
+    loop: Callable[..., None], arguments: tuple[types.Type, ...], **options: bool
+) -> CFunc[Callable[..., None]]:
     """A loop that compiled code calls by its `address`, and that returns nothing; it is kept."""
     compiled: Any = CFunc(loop, (arguments, types.void), locals={}, options=options)
     cache = loop_cache(loop, stamp=_sources())

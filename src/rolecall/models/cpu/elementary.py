@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
@@ -11,6 +12,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rolecall.models.cpu.compiled import compile_inner
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.typing.templates import Signature
+
 
 NUMBER = np.uintp(4)  # bytes of a float32 number
 _F = np.float32
@@ -71,13 +77,15 @@ def exponentials(scores, s, length, most):
 def largest(typing, numbers, count):
     """The largest of so many float32 numbers at an address but for NaN; minus infinity of none."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
         return builder.call(_function(builder.module), given)
 
     return types.float32(types.uintp, types.uintp), generate
 
 
-def _function(module: Any) -> Any:
+def _function(module: ir.Module) -> ir.Function:
     """The compiled function: LLVM makes no vector code of a loop in which NaN has a meaning."""
     index, number, lanes = ir.IntType(64), ir.FloatType(), 32
     vector = ir.VectorType(number, lanes)
@@ -91,11 +99,11 @@ def _function(module: Any) -> Any:
     start, count = function.args
     least = float("-inf")
 
-    def read(place: Any, kind: Any) -> Any:
+    def read(place: ir.Value, kind: ir.Type) -> ir.Value:
         address = builder.add(start, builder.mul(place, index(4)))
         return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
 
-    def keep(new: Any, best: Any) -> None:
+    def keep(new: ir.Value, best: ir.Value) -> None:
         """The larger one in `best`."""
         old = builder.load(best)
         builder.store(builder.select(builder.fcmp_ordered(">", new, old), new, old), best)

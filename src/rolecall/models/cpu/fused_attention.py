@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,10 +23,17 @@ from rolecall.models.cpu import kernels
 from rolecall.models.cpu.fused_layers import Norm, put_before
 from rolecall.models.cpu.kernels import flat, runs_on_numba
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.models.llama.modeling_llama import LlamaAttention
+
+    from rolecall.models.autograd.function_context import FunctionContext
+
+
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "layer_idx", "scaling")
 
 
-def fuse_heads(model: Any, rules: Mapping[int, Any]) -> Callable[[], None]:
+def fuse_heads(model: PreTrainedModel, rules: Mapping[int, Any]) -> Callable[[], None]:
     """Change the attention modules of a model in place, for float32 on a CPU only; a function
     that changes them back.
 
@@ -45,7 +52,7 @@ def fuse_heads(model: Any, rules: Mapping[int, Any]) -> Callable[[], None]:
     return put_before(changed, Heads)
 
 
-def _looks_like(module: Any) -> bool:
+def _looks_like(module: LlamaAttention) -> bool:
     if not all(hasattr(module, attribute) for attribute in PARTS):
         return False
     parameters = list(inspect.signature(type(module).forward).parameters)[1:3]
@@ -72,12 +79,12 @@ class Heads(Module):
         self,
         hidden_states: Tensor,
         position_embeddings: tuple[Tensor, Tensor],
-        *args: Any,
+        *args: Tensor,
         **options: Any,
-    ) -> tuple[Tensor, Any]:
+    ) -> tuple[Tensor, Tensor | None]:
         layout = options.get("layout")
         if layout is None:  # another attention than ours was asked for
-            unfused: tuple[Tensor, Any] = super().forward(
+            unfused: tuple[Tensor, Tensor | None] = super().forward(
                 hidden_states, position_embeddings, *args, **options
             )
             return unfused
@@ -109,7 +116,13 @@ class _Turned(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, eps: float, cos: Tensor, sin: Tensor, size: int
+        ctx: FunctionContext,
+        x: Tensor,
+        weight: Tensor,
+        eps: float,
+        cos: Tensor,
+        sin: Tensor,
+        size: int,
     ) -> Tensor:
         kernels.use_threads()
         x = x.contiguous()
@@ -126,7 +139,7 @@ class _Turned(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         kernels.use_threads()
         x, weight, cos, sin = ctx.saved_tensors
         grad, dx = grad.contiguous(), torch.empty_like(x)

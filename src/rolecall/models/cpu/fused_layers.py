@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,10 @@ from torch.nn import Module
 
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.kernels import flat, runs_on_numba
+
+if TYPE_CHECKING:
+    from rolecall.models.autograd.function_context import FunctionContext
+
 
 SAME = 1e-5  # largest difference, as a share of the largest number
 
@@ -106,7 +110,7 @@ class Gated(Module):
 
 class RootMeanSquare(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def forward(ctx: FunctionContext, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         kernels.use_threads()
         x = x.contiguous()
         out = torch.empty_like(x)
@@ -117,7 +121,7 @@ class RootMeanSquare(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         kernels.use_threads()
         x, weight = ctx.saved_tensors
         grad, dx = grad.contiguous(), torch.empty_like(x)
@@ -131,7 +135,7 @@ class RootMeanSquare(Function):
 
 class _Gate(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+    def forward(ctx: FunctionContext, x: Tensor, y: Tensor) -> Tensor:
         kernels.use_threads()
         x, y = x.contiguous(), y.contiguous()
         out = torch.empty_like(x)
@@ -141,7 +145,7 @@ class _Gate(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, Tensor]:
         kernels.use_threads()
         x, y = ctx.saved_tensors
         grad, dx, dy = grad.contiguous(), torch.empty_like(x), torch.empty_like(x)

@@ -10,13 +10,21 @@ from __future__ import annotations
 import io
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.compiler import CompileResult
+    from numba.core.typing.templates import Signature
+
+
+Loop = Callable[..., Any]  # a Python function that numba compiles
 
 notices = logging.getLogger("rolecall.notices")
 DIGEST = 32  # bytes, at the end of each file
@@ -26,13 +34,13 @@ _told: set[str] = set()
 class CheckedFiles(IndexDataCacheFile):
     """Files that end with a digest of what is before it, which pickle does not read."""
 
-    def _load_index(self) -> dict[Any, str]:
+    def _load_index(self) -> dict[tuple[Signature, str, str], str]:
         if not is_whole(Path(self._index_path)):
             return {}
-        index: dict[Any, str] = super()._load_index()
+        index: dict[tuple[Signature, str, str], str] = super()._load_index()
         return index
 
-    def _load_data(self, name: str) -> Any:
+    def _load_data(self, name: str) -> CompileResult | None:
         if not is_whole(Path(self._data_path(name))):
             raise OSError(f"{name} is damaged")  # numba then compiles, and writes it anew
         return super()._load_data(name)
@@ -48,7 +56,7 @@ class CheckedFiles(IndexDataCacheFile):
 class LoopCache(FunctionCache):
     """The cache of one loop."""
 
-    def __init__(self, loop: Any, *, stamp: str) -> None:
+    def __init__(self, loop: Loop, *, stamp: str) -> None:
         """`stamp`: of all that the loop is made of.
 
         Raises RuntimeError without a place to write.
@@ -61,7 +69,7 @@ class LoopCache(FunctionCache):
         """Return whether the loop has been compiled here before, and not changed since."""
         return bool(self._cache_file._load_index())
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: Signature, target_context: BaseContext) -> CompileResult | None:
         try:
             return super().load_overload(sig, target_context)
         except Exception as error:  # whatever stands there, it can be compiled again
@@ -70,14 +78,14 @@ class LoopCache(FunctionCache):
             )
             return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Signature, data: CompileResult) -> None:
         try:
             super().save_overload(sig, data)
         except OSError as error:
             say_once(f"compiled loops are not kept, every start compiles them: {error}")
 
 
-def loop_cache(loop: Any, *, stamp: str) -> LoopCache | None:
+def loop_cache(loop: Loop, *, stamp: str) -> LoopCache | None:
     """The cache of a loop; None, and a line, where there is no place to write."""
     try:
         return LoopCache(loop, stamp=stamp)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from llvmlite import ir
 from numba import types
@@ -10,18 +11,30 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numba.core.base import BaseContext
+    from numba.core.typing.templates import Signature
+    from numpy.typing import NDArray
+
+
 LINE = 64  # bytes of a cache line, where an array begins
 _WORD, _BYTE = ir.IntType(64), ir.IntType(8)
 _ADDRESS = _BYTE.as_pointer()
 
 
-def _taking(*, zeros: bool) -> Any:
+def _taking(*, zeros: bool) -> Callable[[np.uintp, type[np.float32]], NDArray[np.float32]]:
     """A function for numba: (count, kind) -> an array of `count` numbers."""
 
     def take(typing, count, kind):
         array = types.Array(kind.dtype, 1, "C")
 
-        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        def generate(
+            context: BaseContext,
+            builder: ir.IRBuilder,
+            signature: Signature,
+            given: Sequence[ir.Value],
+        ) -> ir.Value:
             size = context.get_abi_sizeof(context.get_data_type(array.dtype))
             length = builder.mul(given[0], _WORD(size))
             malloc = _named(builder, "malloc", ir.FunctionType(_ADDRESS, [_WORD]))
@@ -51,7 +64,9 @@ zeros = _taking(zeros=True)
 def give_back(typing, array):
     """Nothing may read the array any more."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
         data = make_array(array)(context, builder, given[0]).data
         start = builder.ptrtoint(data, _WORD)
         note = builder.inttoptr(builder.sub(start, _WORD(8)), _WORD.as_pointer())
@@ -67,13 +82,17 @@ def view(typing, start, count, kind):
     """The array of `count` numbers that begins at this address."""
     array = types.Array(kind.dtype, 1, "C")
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
         return _array_at(context, builder, array, given[0], given[1])
 
     return array(types.uintp, types.uintp, kind), generate
 
 
-def _array_at(context: Any, builder: Any, kind: Any, start: Any, count: Any) -> Any:
+def _array_at(
+    context: BaseContext, builder: ir.IRBuilder, kind: types.Array, start: ir.Value, count: ir.Value
+) -> ir.Value:
     number, array = context.get_data_type(kind.dtype), make_array(kind)(context, builder)
     size = _WORD(context.get_abi_sizeof(number))
     populate_array(
@@ -83,5 +102,5 @@ def _array_at(context: Any, builder: Any, kind: Any, start: Any, count: Any) -> 
     return array._getvalue()
 
 
-def _named(builder: Any, name: str, kind: Any) -> Any:
+def _named(builder: ir.IRBuilder, name: str, kind: ir.FunctionType) -> ir.Function:
     return cgutils.get_or_insert_function(builder.module, kind, name)

@@ -8,8 +8,9 @@ and the loop over its calls is numba's, one for all bodies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
@@ -21,6 +22,14 @@ from numba.extending import intrinsic
 
 from rolecall.models.cpu.compiled import kept_callback
 
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.ccallback import CFunc
+    from numba.core.dispatcher import Dispatcher
+    from numba.core.funcdesc import FunctionDescriptor
+    from numba.core.typing.templates import Signature
+
+
 _WORD, _FLAG = ir.IntType(64), ir.IntType(8)
 _TASK = ir.FunctionType(ir.VoidType(), [_WORD, _WORD])  # of its arguments' address, and an index
 _LOOP = "rolecall_loop"
@@ -30,20 +39,22 @@ _LOOP = "rolecall_loop"
 def _call(typing, task, arguments, index):
     """Call the task at this address."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
         builder.call(builder.inttoptr(given[0], _TASK.as_pointer()), given[1:])
         return context.get_dummy_value()
 
     return types.void(*[types.uintp] * 3), generate
 
 
-def _loop(task: Any, arguments: Any, count: Any) -> None:
+def _loop(task: int, arguments: int, count: int) -> None:
     for index in prange(count):
         _call(task, arguments, np.uintp(index))
 
 
 @cache
-def provide_loop() -> Any:
+def provide_loop() -> CFunc:
     """Compile the loop over calls, and tell LLVM where it is: before code that calls it is run."""
     compiled = kept_callback(_loop, (types.uintp,) * 3, parallel=True)
     add_symbol(_LOOP, compiled.address)
@@ -59,7 +70,9 @@ def in_parallel(typing, body, count, arguments):
     """
     kinds = (types.uintp, *arguments)
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
         provide_loop()
         context.active_code_library._reload_init.add(provide_loop)  # when it is read from the cache
         compiled = _compiled(context, body.dispatcher, kinds)
@@ -89,7 +102,7 @@ def in_parallel(typing, body, count, arguments):
     return types.void(body, types.uintp, arguments), generate
 
 
-def _stored(builder: Any, values: list[Any]) -> Any:
+def _stored(builder: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
     """The address of a structure of these values."""
     room = cgutils.alloca_once(builder, ir.LiteralStructType([value.type for value in values]))
     for index, value in enumerate(values):
@@ -97,7 +110,9 @@ def _stored(builder: Any, values: list[Any]) -> Any:
     return room
 
 
-def _compiled(context: Any, body: Any, kinds: tuple[Any, ...]) -> Any:
+def _compiled(
+    context: BaseContext, body: Dispatcher, kinds: tuple[types.Type, ...]
+) -> FunctionDescriptor:
     """The descriptor of the body for arguments of these types, in the code that is being made."""
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, body.targetoptions)

@@ -14,7 +14,8 @@ what `scratch.taken` gives stays until it is given back.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
@@ -26,12 +27,17 @@ from numba.extending import intrinsic
 from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import NUMBER
 
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.typing.templates import Signature
+
+
 LANES = 16  # float32 numbers of a vector: AVX-512's; LLVM splits it where vectors are shorter
 _U = np.uintp
 _INDEX, _FLOAT = ir.IntType(64), ir.FloatType()
 
 
-def _product(blocks: int, lanes: int) -> Any:
+def _product(blocks: int, lanes: int) -> Callable[..., None]:
     """A function for numba, of so many blocks of columns that may stand apart:
 
     out[r, out_block * i + c] += sum of a[r, k] * b[k, b_block * i + c] over k < count, for all
@@ -43,7 +49,12 @@ def _product(blocks: int, lanes: int) -> Any:
     ):
         signature = types.void(*[types.uintp] * 11)
 
-        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        def generate(
+            context: BaseContext,
+            builder: ir.IRBuilder,
+            signature: Signature,
+            given: Sequence[ir.Value],
+        ) -> ir.Value:
             builder.call(_function(builder.module, blocks, lanes), given)
             return context.get_dummy_value()
 
@@ -57,7 +68,7 @@ one_block = _product(1, LANES)
 _half_block = _product(1, LANES // 2)
 
 
-def _function(module: Any, blocks: int, lanes: int) -> Any:
+def _function(module: ir.Module, blocks: int, lanes: int) -> ir.Function:
     """The compiled function. It is not copied into its callers, which would take LLVM seconds."""
     kind = ir.FunctionType(ir.VoidType(), [_INDEX] * 11)
     function = cgutils.get_or_insert_function(module, kind, f"rolecall_product_{blocks}_{lanes}")
@@ -70,7 +81,7 @@ def _function(module: Any, blocks: int, lanes: int) -> Any:
         most = 4 if blocks == 1 or has_avx512() else 2
         done = builder.and_(rows, _INDEX(-most))
 
-        def tile(first: Any, number: int) -> None:
+        def tile(first: ir.Value, number: int) -> None:
             places = _moved(builder, out, first, out_row), _moved(builder, a, first, a_row)
             operands = (places[0], out_row, out_block, places[1], a_row, *others)
             _tile(builder, *operands, rows=number, blocks=blocks, lanes=lanes)
@@ -94,23 +105,26 @@ def has_avx512() -> bool:
     return bool(get_host_cpu_features().get("avx512f"))
 
 
-def _moved(builder: Any, address: Any, number: Any, stride: Any) -> Any:
+def _moved(
+    builder: ir.IRBuilder, address: ir.Value, number: ir.Value, stride: ir.Value
+) -> ir.Value:
     return builder.add(address, builder.mul(number, builder.shl(stride, _INDEX(2))))
 
 
 def _tile(
-    builder: Any, out: Any, out_row: Any, out_block: Any, a: Any, a_row: Any, a_step: Any, b: Any,
-    b_block: Any, b_step: Any, count: Any, *, rows: int, blocks: int, lanes: int,
+    builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, out_block: ir.Value, a: ir.Value,
+    a_row: ir.Value, a_step: ir.Value, b: ir.Value, b_block: ir.Value, b_step: ir.Value,
+    count: ir.Value, *, rows: int, blocks: int, lanes: int,
 ) -> None:  # fmt: skip
     vector = ir.VectorType(_FLOAT, lanes)
     add = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f32"
     )
 
-    def pointer(address: Any, kind: Any) -> Any:
+    def pointer(address: ir.Value, kind: ir.Type) -> ir.Value:
         return builder.inttoptr(address, kind.as_pointer())
 
-    def everywhere(number: Any) -> Any:
+    def everywhere(number: ir.Value) -> ir.Value:
         """A vector of one number."""
         single = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
         first = ir.VectorType(ir.IntType(32), lanes)([0] * lanes)
@@ -157,7 +171,7 @@ def _tile(
         builder.store(builder.fadd(builder.load(target, align=4), end), target, align=4)
 
 
-def _ask_for(builder: Any, place: Any, *, writes: bool) -> None:
+def _ask_for(builder: ir.IRBuilder, place: ir.Value, *, writes: bool) -> None:
     """Ask for memory that is written or read later: into all caches."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
@@ -169,7 +183,9 @@ def _ask_for(builder: Any, place: Any, *, writes: bool) -> None:
 def _prefetch(typing, address):
     """Ask for memory that is read soon."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
         address = builder.inttoptr(given[0], ir.IntType(8).as_pointer())
         _ask_for(builder, address, writes=False)
         return context.get_dummy_value()

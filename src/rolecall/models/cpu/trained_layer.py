@@ -9,8 +9,8 @@ Legend: N = tokens, W = hidden size, I = inner size, H / K = query / key-value h
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,11 +26,18 @@ from rolecall.models.cpu.kernels import flat, runs_on_numba
 from rolecall.models.cpu.tiled_products import laid_out
 from rolecall.models.cpu.trained_products import FastLinear
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.models.llama.modeling_llama import LlamaAttention, LlamaDecoderLayer, LlamaMLP
+
+    from rolecall.models.autograd.function_context import FunctionContext
+
+
 LINEAR = (Linear, FastLinear)
 LARGEST = 2**25  # weights of a layer times threads: each adds up gradients of its own
 
 
-def fuse_whole(model: Any) -> Callable[[], None]:
+def fuse_whole(model: PreTrainedModel) -> Callable[[], None]:
     """Change the layers of a model in place, for float32 on a CPU only; a function that changes
     them back."""
     if not runs_on_numba(next(model.parameters())):
@@ -39,7 +46,7 @@ def fuse_whole(model: Any) -> Callable[[], None]:
     return put_before([layer for layer in layers if _looks_like(layer)], Whole)
 
 
-def _looks_like(layer: Any) -> bool:
+def _looks_like(layer: LlamaDecoderLayer) -> bool:
     parts = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
     if not all(hasattr(layer, module) for module in parts) or not _fits(layer):
         return False
@@ -51,7 +58,7 @@ def _looks_like(layer: Any) -> bool:
     )
 
 
-def _fits(layer: Any) -> bool:
+def _fits(layer: LlamaDecoderLayer) -> bool:
     """Return whether its parts are still exactly those that are computed here."""
     norms = (layer.input_layernorm, layer.post_attention_layernorm)
     if not isinstance(layer.self_attn, Heads) or type(layer.mlp) is not Gated:
@@ -63,7 +70,7 @@ def _fits(layer: Any) -> bool:
     return all(len(w) == 0 or eps == first for w, eps in layer.self_attn.scales(norms[0].weight))
 
 
-def _linear(attention: Any, mlp: Any) -> list[Any]:
+def _linear(attention: LlamaAttention, mlp: LlamaMLP) -> list[Linear]:
     return [
         attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
         mlp.gate_proj, mlp.up_proj, mlp.down_proj,
@@ -73,12 +80,12 @@ def _linear(attention: Any, mlp: Any) -> list[Any]:
 class Whole(Module):
     """Stands before the class of a layer: states [1, N, W] -> those of `keep`, or of all."""
 
-    input_layernorm: Any
-    self_attn: Any
-    post_attention_layernorm: Any
-    mlp: Any
+    input_layernorm: Norm
+    self_attn: Heads
+    post_attention_layernorm: Norm
+    mlp: LlamaMLP
 
-    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> Tensor:
+    def forward(self, hidden_states: Tensor, *args: Tensor, **options: Any) -> Tensor:
         attention, mlp, layout = self.self_attn, self.mlp, options.get("layout")
         if layout is None or not _fits(self):
             unfused: Tensor = super().forward(hidden_states, *args, **options)
@@ -104,7 +111,7 @@ class Whole(Module):
         return whole[None]
 
 
-def _numbers(norm: Norm, linear: list[Any]) -> tuple[Any, ...]:
+def _numbers(norm: Norm, linear: list[Linear]) -> tuple[float | Tensor | None, ...]:
     """A norm's epsilon and weight, the weights of linear layers, then their biases or None."""
     weights, biases = [module.weight for module in linear], [module.bias for module in linear]
     return norm.variance_epsilon, norm.weight, *weights, *biases
@@ -123,9 +130,9 @@ def _with_biases(
 def _gradients(
     loops: Callable[[bool, np.ndarray, int], None],
     before: Tensor,
-    weights: list[Tensor],
-    biases: list[Tensor | None],
-    norms: list[Tensor],
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
+    norms: Sequence[Tensor],
 ) -> list[Tensor | None]:
     """Return the gradients of a part's weights, in this order.
 
@@ -150,7 +157,13 @@ class Begin(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, size: int, eps: float, *given: Any
+        ctx: FunctionContext,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        size: int,
+        eps: float,
+        *given: Tensor,
     ) -> tuple[Tensor, ...]:
         before, weights, biases, norms = given[0], given[1:4], given[4:7], given[7:]
         kernels.use_threads()
@@ -171,7 +184,7 @@ class Begin(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
         kernels.use_threads()
         x, cos, sin, raw_query, raw_key, before, *saved = ctx.saved_tensors
         weights, biases, norms = saved[:3], saved[3:6], saved[6:]
@@ -192,7 +205,9 @@ class Finish(Function):
     """x [N, W] and mixed [N, H * D] -> [N, W], the states after the layer."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mixed: Tensor, eps: float, *given: Any) -> Tensor:
+    def forward(
+        ctx: FunctionContext, x: Tensor, mixed: Tensor, eps: float, *given: Tensor
+    ) -> Tensor:
         before, weights, biases = given[0], given[1:5], given[5:]
         kernels.use_threads()
         x, mixed = x.contiguous(), mixed.contiguous()
@@ -209,7 +224,7 @@ class Finish(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         kernels.use_threads()
         mixed, middle, gate, up, before, *saved = ctx.saved_tensors
         weights, biases = saved[:4], saved[4:]

@@ -8,7 +8,7 @@ Legend: N = rows of states, I / O = inputs and outputs of a weight.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.autograd import Function
@@ -18,6 +18,10 @@ from torch.nn import Linear, Module
 from rolecall.models.cpu.kernels import runs_on_numba
 from rolecall.models.cpu.product_trials import ways_of_training
 from rolecall.models.cpu.products import Way, multiply
+
+if TYPE_CHECKING:
+    from rolecall.models.autograd.function_context import FunctionContext
+
 
 LEAST_ROWS = 64  # with fewer the plain products are taken
 
@@ -48,7 +52,11 @@ class FastLinear(Linear):
 class _Multiplied(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, ways: tuple[Way, Way, Way]
+        ctx: FunctionContext,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        ways: tuple[Way, Way, Way],
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.ways = ways
@@ -57,7 +65,7 @@ class _Multiplied(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         of_input, of_weight, of_bias, _ = ctx.needs_input_grad
         flat = grad.flatten(0, -2)

@@ -12,7 +12,7 @@ B = blocks, S = segments: the branches that a block sees, one after another.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,6 +27,10 @@ from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.loop_memory import give_back, taken, zeros
 from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
+
+if TYPE_CHECKING:
+    from rolecall.models.autograd.function_context import FunctionContext
+
 
 BLOCK = 16  # most tokens of a block
 _U = np.uintp
@@ -328,7 +332,12 @@ class TreeAttention(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, blocks: Blocks, scale: float
+        ctx: FunctionContext,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        blocks: Blocks,
+        scale: float,
     ) -> Tensor:
         kernels.use_threads()
         # [N, H, D]: as projections make them, so that nothing is copied
@@ -345,7 +354,7 @@ class TreeAttention(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         kernels.use_threads()
         query, key, value, out, sums = ctx.saved_tensors
         blocks, sizes = ctx.blocks, (query.shape[1], *key.shape[1:])

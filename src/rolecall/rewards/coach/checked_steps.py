@@ -6,8 +6,7 @@ sandbox of this reward. A program that ends with an error is wrong; what it comp
 
 from __future__ import annotations
 
-from typing import Any
-
+from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import find_program
 from rolecall.core.types import Turn
 from rolecall.rewards.coach.arithmetic import steps
@@ -101,6 +100,6 @@ class StepChecker:
         return [("the program ends with an error", ran.status == "finished")]
 
 
-def _called(call: dict[str, Any]) -> Check:
+def _called(call: JsonObject) -> Check:
     last = call["result"].rstrip().rpartition("\n")[2]
     return f"{call['name']} failed", "problem" not in call and not last.startswith(FAILED)

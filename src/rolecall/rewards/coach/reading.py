@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.tags import visible
 from rolecall.rewards.coach.scores import FormatError, Verdict
 from rolecall.runtime.secret_texts import excerpt
@@ -131,7 +131,7 @@ def _in_range(score: float) -> float:
     return float(score)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError("a key occurs twice")
     return dict(pairs)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import thinking
 from rolecall.core.types import Task, Turn
 from rolecall.rewards.coach.sections import View
@@ -35,7 +35,7 @@ class Action:
 class Prompt:
     system: str
     user: str
-    schema: dict[str, Any] | None  # JSON schema of the answer; None: it is text
+    schema: JsonObject | None  # JSON schema of the answer; None: it is text
 
 
 def render(
@@ -76,11 +76,11 @@ def render(
     )
 
 
-def schema(*, ground_truth: bool) -> dict[str, Any]:
+def schema(*, ground_truth: bool) -> JsonObject:
     """Return the schema of the answer. Bounds are not in it: the strict modes of some providers
     refuse them.
     """
-    properties: dict[str, Any] = {
+    properties: JsonObject = {
         "reasoning": {"type": "string"},
         "process_score": {"type": "number", "description": "0 to 10"},
         "request": {"type": "string", "description": "the request code"},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from rolecall.core.async_types import Work
 from rolecall.core.types import CoachNote
 from rolecall.rewards.coach.ledger import Ledger
 from rolecall.rewards.coach.rendering import Action
@@ -28,7 +29,7 @@ class Scorer:
         """`is_local`: the judge waits for an engine of this run."""
         self.judge, self.ledger, self.model, self.is_local = judge, ledger, model, is_local
 
-    async def apart(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def apart(self, work: Work[Result]) -> Result:
         """Return what work outside of the episode comes to; what it asks takes no path of calls."""
         with self.waiting():
             return await call_tree.outside(work)

@@ -14,7 +14,11 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TextIO
+
+Names = dict[str, Any]  # what a program has defined
+Message = dict[str, Any]  # a line of JSON between the two sides
+
 
 MOST_WORDS = 2000  # characters of an error's text
 MOST_ALIKE = 100  # elements of a set, or keys, of one hash; each is compared with all before it
@@ -35,7 +39,7 @@ def main() -> None:
     for number in (0, 1, 2):  # what is printed is nobody's
         os.dup2(nothing, number)
 
-    def say(message: dict[str, Any]) -> None:
+    def say(message: Message) -> None:
         outbox.write(json.dumps(message) + "\n")
         outbox.flush()
 
@@ -46,7 +50,7 @@ def main() -> None:
         serve(job, say, inbox)
 
 
-def serve(job: dict[str, str], say: Callable[[dict[str, Any]], None], inbox: Iterable[str]) -> None:
+def serve(job: dict[str, str], say: Callable[[Message], None], inbox: Iterable[str]) -> None:
     """The program's side: define it, then answer calls of its function until nobody asks."""
     module = types.ModuleType("program")
     sys.modules["program"] = module
@@ -68,13 +72,13 @@ def serve(job: dict[str, str], say: Callable[[dict[str, Any]], None], inbox: Ite
         say(answer)
 
 
-def pack_error(error: BaseException) -> dict[str, Any]:
+def pack_error(error: BaseException) -> Message:
     return {"raised": type(error).__name__, "text": str(error)[:MOST_WORDS]}
 
 
-def examine(job: dict[str, str], asked: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+def examine(job: dict[str, str], asked: Callable[[Message], Message]) -> Message:
     """The test's side: its verdict, {"passed": ..., "reason": ..., "calls": ...}."""
-    names: dict[str, Any] = {"__name__": "test"}
+    names: Names = {"__name__": "test"}
     calls, ended, strange = 0, "", ""
 
     def stand_in(*arguments: Any, **named: Any) -> Any:
@@ -116,15 +120,13 @@ def examine(job: dict[str, str], asked: Callable[[dict[str, Any]], Any]) -> dict
     return {"passed": not reason, "reason": reason, "calls": calls, "strange": strange}
 
 
-def ask(
-    message: dict[str, Any], say: Callable[[dict[str, Any]], None], inbox: Any
-) -> dict[str, Any]:
+def ask(message: Message, say: Callable[[Message], None], inbox: TextIO) -> Message:
     say(message)
-    answer: dict[str, Any] = json.loads(inbox.readline())
+    answer: Message = json.loads(inbox.readline())
     return answer
 
 
-def error_named(name: str, text: str, names: dict[str, Any]) -> BaseException:
+def error_named(name: str, text: str, names: Names) -> BaseException:
     """Return an error of that name: a built-in one, one that the test knows, or a new one."""
     kind: Any = getattr(builtins, name, names.get(name))
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):

@@ -18,6 +18,9 @@ import traceback
 import types
 from typing import Any
 
+Names = dict[str, Any]  # what the cells have defined
+
+
 STREAMS = {"stdout": 1, "stderr": 2}
 FORMS = {  # what a value may say of itself: IPython's names
     "text/html": "_repr_html_", "text/markdown": "_repr_markdown_", "text/latex": "_repr_latex_",
@@ -37,7 +40,7 @@ def main() -> None:
         outbox.flush()
 
 
-def play(code: str, number: int, names: dict[str, Any], most: int) -> dict[str, Any]:
+def play(code: str, number: int, names: Names, most: int) -> dict[str, Any]:
     """Run one cell; what it or its child processes print goes through files of their own."""
     files = {name: open_unnamed() for name in STREAMS}
     for name, stream in STREAMS.items():
@@ -62,7 +65,7 @@ def play(code: str, number: int, names: dict[str, Any], most: int) -> dict[str, 
     return {**streams, "display": shown, "error": error}
 
 
-def run(code: str, name: str, names: dict[str, Any]) -> Any:
+def run(code: str, name: str, names: Names) -> Any:
     """Return the value of the last line if it is an expression, else None."""
     body = ast.parse(code, name)
     last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
@@ -74,7 +77,7 @@ def run(code: str, name: str, names: dict[str, Any]) -> Any:
     return finish(compile(expression, name, "eval", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
 
 
-def finish(code: types.CodeType, names: dict[str, Any]) -> Any:
+def finish(code: types.CodeType, names: Names) -> Any:
     value = eval(code, names)
     if code.co_flags & inspect.CO_COROUTINE:
         return LOOP.run_until_complete(value)
