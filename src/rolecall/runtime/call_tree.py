@@ -1,7 +1,7 @@
 """Gives the coroutines of an episode their paths, and counts those that are still running.
 
 A path is where a call stands in the tree of an episode's calls: parent + ordinal among its
-siblings, counted in the order the code makes them and never in the order they arrive (D9):
+siblings, counted in the order the code makes them and never in the order they arrive:
 
     a = await team.solver(x)                    # (0,)
     await gather(team.left(a), team.right(a))   # tasks (1,) and (2,), calls (1, 0) and (2, 0)
@@ -9,8 +9,8 @@ siblings, counted in the order the code makes them and never in the order they a
 It works because asyncio asks `task_factory` for every task that `gather`, `TaskGroup` and
 `create_task` start, in the order of the code.
 
-`Quiet` consumes the starts, waits and ends of scopes, and produces `wait()`, which unblocks when
-every live coroutine waits for an engine: the moment at which a deterministic engine may step.
+`IdleBarrier` consumes the starts, waits and ends of scopes, and produces `wait()`, which unblocks
+when every live coroutine waits for an engine: the moment at which a deterministic engine may step.
 """
 
 from __future__ import annotations
