@@ -1,15 +1,20 @@
-"""What the README shows is what is in the examples, and it runs."""
+"""What the README and the pages beside it show is what is in the examples, and it runs."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from typer.main import get_command
 
+from rolecall.cli.main import add_commands_of_packages, app
 from rolecall.config.load import load
 from rolecall.config.registry import BUILT_IN
 from tests.docs.pages import bodies
@@ -19,6 +24,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+EXTEND = (ROOT / "docs/extend.md").read_text()
 
 
 def gain(run: Path) -> float:
@@ -32,9 +38,28 @@ def blocks(language: str) -> list[str]:
     return bodies(README, language)
 
 
-@pytest.mark.parametrize("name", ["sums", "second_opinion", "median", "letters"])
-def test_the_readme_shows_the_example_word_for_word(name):
-    assert (ROOT / "examples" / f"{name}.py").read_text() in blocks("python")
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def first_cells(text: str) -> str:
+    """Return the first column of a page's tables."""
+    return "\n".join(re.findall(r"^\| (.*?) \|", text, re.MULTILINE))
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+def test_the_readme_has_a_phrase_for_each_folder():
+    table = README.partition("## Where things live")[2].partition("\n## ")[0]
+    folders = {file.parent.name for file in (ROOT / "src/rolecall").glob("*/__init__.py")}
+    assert set(re.findall(r"`(\w+)`", first_cells(table))) == folders
+
+
+@pytest.mark.parametrize("name", ["sums", "second_opinion", "role_bonus", "median", "letters"])
+def test_the_page_of_own_parts_shows_the_example_word_for_word(name):
+    assert (ROOT / "examples" / f"{name}.py").read_text() in bodies(EXTEND, "python")
 
 
 def test_the_examples_train_together(tmp_path, monkeypatch, capfd):
@@ -61,12 +86,12 @@ def test_the_sums_of_train_and_test_are_not_the_same():
 
 
 @pytest.mark.evidence
-def test_the_team_of_the_readme_improves_and_answers_its_question(tmp_path, monkeypatch):
+def test_the_team_of_the_page_of_commands_improves_and_answers_its_question(tmp_path, monkeypatch):
     """A question in the form that the model inside the package has learned."""
     import rolecall
 
     monkeypatch.chdir(tmp_path)
-    block = next(one for one in blocks("python") if "Team.load" in one)
+    block = next(one for one in bodies(page("commands.md"), "python") if "Team.load" in one)
     question = re.search(r'ask_now\("(.*?)"\)', block)[1]
     summary = rolecall.train("math", output="run", trainer={"steps": 20}, evaluation={"tasks": 10})
     assert summary["after"]["avg@8"] > summary["before"]["avg@8"] + 0.2
@@ -77,15 +102,15 @@ def test_the_team_of_the_readme_improves_and_answers_its_question(tmp_path, monk
 
 
 def test_the_readmes_team_is_a_valid_config(tmp_path):
-    page, _ = blocks("yaml")
-    (tmp_path / "team.yaml").write_text(page)
+    (team,) = blocks("yaml")
+    (tmp_path / "team.yaml").write_text(team)
     config = load(tmp_path / "team.yaml")
     assert config.policies["big"].adapter.rank == 32
-    assert yaml.safe_load(page)["trainer"]["steps"] == config.trainer.steps
+    assert yaml.safe_load(team)["trainer"]["steps"] == config.trainer.steps
 
 
-def test_the_glossary_has_at_most_a_dozen_words():
-    rows = README.partition("## Words")[2].partition("All 25")[0].strip().splitlines()
+def test_the_first_page_has_at_most_a_dozen_words():
+    rows = page("index.md").partition("## Words")[2].partition("All 25")[0].strip().splitlines()
     assert len(rows) - 2 <= 12
 
 
@@ -97,18 +122,77 @@ def test_importing_rolecall_is_light():
     assert out.stdout.split() == ["False", "False"]
 
 
-def test_the_agent_with_tools_in_the_readme_is_a_valid_part_of_a_config(tmp_path):
-    page, part = blocks("yaml")
-    config = yaml.safe_load(page)
+def test_the_agent_with_tools_is_a_valid_part_of_a_config(tmp_path):
+    (team,) = blocks("yaml")
+    part = next(one for one in bodies(EXTEND, "yaml") if "tools:" in one)
+    config = yaml.safe_load(team)
     config["team"]["solver"] |= yaml.safe_load(part)["solver"]
     (tmp_path / "team.yaml").write_text(yaml.safe_dump(config))
     tools = load(tmp_path / "team.yaml").team["solver"].tools
     assert [named.name for named in tools.use] == ["calculator", "python", "mcp"]
 
 
-def test_the_readme_names_every_workflow():
-    told = README.partition("## Who talks to whom")[2].partition("An agent with tools")[0]
-    assert [name for name in BUILT_IN["workflow"] if f"`{name}`" not in told] == []
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("teams.md", "workflow"), ("environments.md", "environment"), ("algorithms.md", "algorithm")],
+)
+def test_a_page_names_everything_of_its_kind(name, kind):
+    told = first_cells(page(name).partition("\n## What is common")[0])
+    assert [one for one in BUILT_IN[kind] if f"`{one}`" not in told] == []
+
+
+def test_the_page_of_recipes_is_made_of_their_comments():
+    spec = importlib.util.spec_from_file_location(
+        "generate_recipes", ROOT / "docs/generate_recipes.py"
+    )
+    generating = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = generating
+    spec.loader.exec_module(generating)
+    assert page("recipes.md") == generating.page(), "run docs/generate_recipes.py"
+
+
+def test_the_page_of_installation_has_every_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    table = first_cells(page("installation.md"))
+    names = set(extras["optional-dependencies"]) - {"dev", "docs", "test"}
+    assert set(re.findall(r"`(\w+)`", table)) == names
+
+
+def test_the_page_of_commands_has_every_command():
+    if "simulate" not in get_command(app).commands:
+        add_commands_of_packages()
+    names = {
+        f"rolecall {name}" if not hasattr(one, "commands") else f"rolecall {name} {inner}"
+        for name, one in get_command(app).commands.items()
+        for inner in getattr(one, "commands", [""])
+    }
+    shown = set(re.findall(r"^\| `(.*?)` \|", page("commands.md"), re.MULTILINE))
+    assert {
+        name for name in names if not any(f"{line} ".startswith(f"{name} ") for line in shown)
+    } == set()
+    for line in shown:
+        one, options = get_command(app), []
+        for word in shlex.split(line)[1:]:
+            one = getattr(one, "commands", {}).get(word, one)
+            options += [word] if word.startswith("-") else []
+        assert set(options) <= {flag for parameter in one.params for flag in parameter.opts}, line
+
+
+def how_to_commands() -> list[str]:
+    """Return the lines that train `math`, from the pages that promise that they run."""
+    pages = map(page, ("how-to.md", "environments.md", "algorithms.md"))
+    text = "\n".join(block for one in pages for block in bodies(one, "sh"))
+    lines = text.replace("\\\n", " ").splitlines()
+    return [line.partition("#")[0] for line in lines if line.startswith("rolecall train math ")]
+
+
+@pytest.mark.parametrize("line", how_to_commands())
+def test_a_command_that_a_page_shows_trains(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [word for word in shlex.split(line)[1:] if not word.startswith("--output")]
+    small = ["trainer.steps=1", "rollout.groups=2", "evaluation.tasks=0", "--output", "run"]
+    assert command(*[word for word in words if not word.startswith("runs/")], *small) == 0
+    assert (tmp_path / "run/summary.json").is_file()
 
 
 @pytest.mark.evidence

@@ -29,7 +29,7 @@ def test_the_page_trains_with_full_weights_and_an_adapter(
 
 
 def _train_the_page(base, shared, tmp_path, monkeypatch):
-    page, _ = blocks("yaml")
+    (page,) = blocks("yaml")
     monkeypatch.chdir(tmp_path)
     for name in ("Qwen3-0.6B", "Qwen3-4B"):
         shutil.copytree(base, tmp_path / "Qwen" / name)  # found before any hub
