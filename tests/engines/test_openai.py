@@ -400,8 +400,11 @@ def test_what_a_server_cannot_do_is_an_error_before_the_run(model_folder, tmp_pa
 def test_the_pages_examples_are_configs(tmp_path):
     page = (Path(__file__).parents[2] / "docs/engines.md").read_text()
     found = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.S)]
-    rounded, gpus, first, asked, named, second = found
+    beginning, rounded, gpus, first, asked, named, second = found
     parts = {"workflow": "solver_verifier", "environment": "math", "algorithm": "drmas"}
+    frozen = {"policy": "judge", "trainable": False}
+    pair = {"team": {"solver": {"policy": "solver"}, "verifier": frozen}}
+    validate(load(write(tmp_path / "beginning.yaml", beginning | parts | pair)))
     judged = load(write(tmp_path / "judge.yaml", first | parts))
     validate(judged)
     assert judged.get_engine("judge").extra == {
