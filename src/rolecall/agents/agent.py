@@ -101,7 +101,7 @@ class Agent:
         return messages
 
     def system_messages(self, tools: list[Tool]) -> list[Message]:
-        """The system prompt, whose tags are ours, and what it says about tools, whose are not."""
+        """Return the system prompt, with its tags and the call tags marked as own."""
         own = tuple(TAG.findall(self.system))
         tools_text = (
             "" if self.tools is None else describe_tools(tools, self.tools.format, without=own)

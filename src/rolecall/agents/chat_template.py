@@ -112,7 +112,10 @@ def _pieces(
     options: dict[str, object],
     tools: list[JsonObject],
 ) -> list[Ids]:
-    """The tokens of what is `shown`, with each sampled turn in its place: text, turn, text ..."""
+    """Return the tokens of what is `shown`, each sampled turn in its position.
+
+    text, turn, text ...
+    """
     places = [index for index, message in enumerate(messages) if message.tokens is not None]
     marks = _marks(len(places), absent_from=json.dumps([shown, tools], default=str))
     marked: list[JsonObject] = list(shown)
@@ -226,10 +229,10 @@ def _check(
     options: dict[str, object],
     tools: list[JsonObject],
 ) -> None:
-    """Raises ValueError if any text added a control token to those of the layout itself.
+    """Check that no text adds a control token to those of the layout; raises ValueError otherwise.
 
-    Tokenizers that change a text before they look for tokens in it could make one of a text that
-    holds none, so this is counted in tokens and not in texts.
+    Tokenizers that change a text before they look for tokens in it could make one from a text that
+    holds none, so this counts tokens and not texts.
     """
     forbidden = controls(tokenizer)
     fields = [

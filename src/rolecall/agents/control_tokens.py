@@ -87,7 +87,10 @@ def controls(tokenizer: Tokenizer) -> Controls:
 
 
 def empty_schema(value: JsonValue) -> Any:
-    """A schema of the same form without its texts; bare words stay, as templates go by them."""
+    """Return a schema of the same form without its texts.
+
+    Bare words stay, as templates go by them.
+    """
     if isinstance(value, str):
         return value if WORD.fullmatch(value) else SOUGHT
     if isinstance(value, dict):
@@ -136,7 +139,7 @@ def _conversations() -> Iterator[list[JsonObject]]:
 
 
 def _tool_conversations() -> Iterator[list[JsonObject]]:
-    """Calls and results, in the forms that families of templates take."""
+    """Yield conversations with calls and results, in the forms that families of templates take."""
     user = {"role": "user", "content": SOUGHT}
     function = {"name": SOUGHT, "arguments": {SOUGHT: SOUGHT}}
     call = {"type": "function", "id": "x" * 9, "function": function}

@@ -78,7 +78,7 @@ class Team:
         return [Member(a, self) for a in self._agents.values() if a.role == role]
 
     def enter(self, tools: OpenTools) -> None:
-        """The episode's world is open, and with it the tools of agents that have some."""
+        """Enter the episode's open world, with the tools of the agents that have some."""
         self._tools = tools
 
     def set_followers(self, followers: list[Follower]) -> None:
@@ -287,7 +287,7 @@ class Member:
         return turns
 
     def _index(self, path: tuple[int, ...]) -> int:
-        """This agent's played turns before that call, as far as they are known by now."""
+        """Count this agent's played turns before that call, as far as they are known by now."""
         turns = self.team._episode.turns
         return sum(t.agent == self.agent.name and t.chosen and t.path < path for t in turns)
 

@@ -37,7 +37,7 @@ class A2c(Ppo):
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """rho A, whose gradient is A grad log p while rho is 1."""
+        """Return rho A, whose gradient is A grad log p while rho is 1."""
         return importance_ratio(logprobs - anchor) * advantages, torch.zeros_like(logprobs)
 
     def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:

@@ -218,11 +218,11 @@ class Algorithm(BaseModel, ABC):
     # --- hooks, in the order of a step ---
 
     def make_critic(self, parts: CriticInputs) -> Critic | None:
-        """The critic of that name, made once as the run is built."""
+        """Make the critic of the algorithm's `critic`, once, as the run is built."""
         return None
 
     def make_discriminator(self, parts: CriticInputs) -> Discriminator:
-        """The one of that name, made once as the run is built."""
+        """Make the discriminator of the algorithm's `discriminator`, once, as the run is built."""
         raise NotImplementedError
 
     def wrap(self, inner: Algorithm) -> Algorithm:
@@ -233,7 +233,7 @@ class Algorithm(BaseModel, ABC):
         raise NotImplementedError
 
     def keep_group(self, group: Group) -> bool:
-        """False: the group is filtered out, and the step samples a new task instead."""
+        """Return whether to keep the group; if not, the step samples a new task instead."""
         return True
 
     async def prepare(self, group: Group, replay: Replay) -> None:
@@ -282,9 +282,10 @@ class Algorithm(BaseModel, ABC):
     # --- credit ---
 
     def credited_turns(self, episodes: list[Episode]) -> list[CreditedTurn]:
-        """The turns that credit compares, each with its episode; all trained turns start at 0.
+        """Return the turns that credit compares, each with its episode.
 
-        Raises ValueError where a score is not finite.
+        The advantages of all trained turns are set to 0 first. Raises ValueError if a score is not
+        finite.
         """
         turns = []
         for episode in episodes:
@@ -320,7 +321,7 @@ class Algorithm(BaseModel, ABC):
     # --- loss ---
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """The policy objective, negated and summed, with KL and entropy where they are on."""
+        """Compute the policy objective, negated and summed, with KL and entropy if they are on."""
         logprobs = outputs.logprobs
 
         def column(values: Floats) -> Tensor:

@@ -10,7 +10,7 @@ from rolecall.core.types import Episode, Turn
 
 
 def best_attempts(found: Iterable[CreditedTurn], number: int) -> list[CreditedTurn]:
-    """The turns of each agent's `number` best attempts at each task; of equal ones the first.
+    """Return the turns of each agent's `number` best attempts at each task; the first of equals.
 
     What an agent earned in an attempt is its outcome and the own rewards of its played turns.
     Attempts worth [0, 1, 1] with number 1 -> the turns of the second.

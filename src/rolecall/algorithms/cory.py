@@ -81,7 +81,7 @@ class Cory(Ppo):
 
 
 def _estimate_kl(turn: Turn) -> float:
-    """log p / p_ref of what the turn said: an estimate of its KL."""
+    """Return log p / p_ref of the turn's tokens, an estimate of its KL."""
     assert turn.logprobs is not None
     assert turn.ref_logprobs is not None
     return float((turn.logprobs - turn.ref_logprobs).sum(dtype="float64"))

@@ -32,7 +32,7 @@ OwnReward = Callable[[Episode, Turn], float]
 
 
 def exact_mean(values: Collection[float]) -> float:
-    """The mean; of equal numbers exactly that number, so that equal scores earn exactly 0.
+    """Return the mean; of equal numbers exactly that number, so that equal scores earn exactly 0.
 
     In float64 the sum of three times 0.1, divided by 3, is not 0.1.
     """
@@ -41,7 +41,7 @@ def exact_mean(values: Collection[float]) -> float:
 
 
 def sample_std(values: Collection[float]) -> float:
-    """The standard deviation, n - 1 in its denominator; exactly 0 for one value or equal ones.
+    """Return the standard deviation (n - 1 in its denominator); exactly 0 for one or equal values.
 
     The test is on equality: in float32 eight rewards of 0.9 would otherwise earn -0.0560 each.
     """
@@ -51,7 +51,7 @@ def sample_std(values: Collection[float]) -> float:
 
 
 def divide_by_std(gain: float, std: float) -> float:
-    """gain / (std + 1e-6); 0 where nothing varies."""
+    """Return gain / (std + 1e-6); 0 if nothing varies."""
     return gain / (std + 1e-6) if std else 0.0
 
 
@@ -62,13 +62,13 @@ def subtract_mean(values: list[float], *, divide: bool = True) -> list[float]:
 
 
 def group_mean(samples: Samples) -> Callable[[str], float | None]:
-    """The mean of all samples; [1, 0, 0] -> 1/3 for each. None where there is one alone."""
+    """Return the mean of all samples, [1, 0, 0] -> 1/3 for each; None if there is only one."""
     mean = exact_mean(samples.values()) if len(samples) > 1 else None
     return lambda episode: mean
 
 
 def leave_one_out_mean(samples: Samples) -> Callable[[str], float | None]:
-    """The mean of the samples of the other episodes; [1, 0, 0] -> 0, .5, .5. None without any."""
+    """Return the mean of the other episodes' samples, [1, 0, 0] -> 0, .5, .5; None without any."""
 
     def baseline(episode: str) -> float | None:
         others = [value for (other, _), value in samples.items() if other != episode]
@@ -78,12 +78,12 @@ def leave_one_out_mean(samples: Samples) -> Callable[[str], float | None]:
 
 
 def prompt_key(turn: Turn) -> bytes:
-    """A key for `by`: turns of prompt scope are compared where their prompt tokens are the same."""
+    """Return a key for `by` that compares turns whose prompt tokens are the same."""
     return np.ascontiguousarray(turn.ids[0]).tobytes()
 
 
 def call_key(turn: Turn) -> Hashable:
-    """A key for `by`: candidates are compared with those of their own call alone.
+    """Return a key for `by` that compares candidates with those of their own call only.
 
     Two attempts may show an agent the same and yet differ in what it does not see. None for a turn
     that is no candidate.

@@ -28,8 +28,10 @@ class Gspo(Grpo):
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """The token form of section 4.2: each token has the ratio exp(mean(logprobs - anchor)) of
-        its utterance and the gradient of its own log-prob, so advantages may differ by token.
+        """Compute the token form of section 4.2, in which advantages may differ by token.
+
+        Each token has the ratio exp(mean(logprobs - anchor)) of its utterance and the gradient of
+        its own log-prob.
 
         logprobs - anchor = [.1, -.1, .3], A 1: ratio 1.105171.
         """

@@ -54,7 +54,7 @@ class Happo(Mappo):
         return {"clamped_factors": float(self._clamped)}
 
     def log_ratio(self, turn: Turn) -> float:
-        """log pi_new(u) / pi_anchor(u), over all tokens or per token."""
+        """Return log pi_new(u) / pi_anchor(u), over all tokens or per token."""
         old = turn.prox_logprobs if self.anchor == "learner" else turn.logprobs
         assert old is not None, f"turn {turn.id} has no log-probs of before"
         assert turn.new_logprobs is not None, f"turn {turn.id} has no log-probs of after"

@@ -68,7 +68,7 @@ def imitation(logprobs: Tensor, batch: Batch) -> tuple[Tensor, float]:
 
 
 def per_turn(values: Tensor, batch: Batch) -> Tensor:
-    """Sums over the tokens of each turn: [N] -> [S]."""
+    """Sum over the tokens of each turn: [N] -> [S]."""
     turn = torch.from_numpy(batch.turn).long().to(values.device)
     return values.new_zeros(len(batch.turn_ids)).index_add(0, turn, values)
 

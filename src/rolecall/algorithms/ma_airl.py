@@ -65,7 +65,7 @@ class Imitating(_Joins):
                     setattr(turn, name, getattr(paid, name))
 
     def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
-        """A critic expects what the discriminator pays."""
+        """Fit a critic to what the discriminator pays."""
         return super().fit(_as_paid_inside(episodes), critic)
 
 
@@ -85,9 +85,9 @@ class MaAirl(Imitating, DrMas):
         return self
 
     def wrap(self, inner: Algorithm) -> Algorithm:
-        """The inner algorithm, trained on what the discriminator pays.
+        """Return the inner algorithm, trained on what the discriminator pays.
 
-        Raises ValueError for one that reads something else than rewards of turns that were played.
+        Raises ValueError for one that reads anything other than rewards of played turns.
         """
         kind = type(inner)
         other = kind.discriminator is not None or kind.takes_data is not None

@@ -112,6 +112,6 @@ def score_rounds(episode: Episode, played: list[list[Turn]]) -> Scores:
 
 
 def _others(scores: dict[str, float], agent: str) -> float | None:
-    """The mean score of the others in a round; None where nobody else answered."""
+    """Return the mean score of the others in a round; None if nobody else answered."""
     others = [score for name, score in scores.items() if name != agent]
     return fmean(others) if others else None

@@ -103,7 +103,7 @@ class Mappo(Algorithm):
 
 
 def value_at(joint_step: list[Turn], agent: str) -> float:
-    """The critic's value of a joint step for an agent; where it has one for all, that one."""
+    """Return the critic's value of a joint step for an agent, or its one value for all agents."""
     turn = next((turn for turn in joint_step if turn.agent == agent), joint_step[0])
     by_agent = turn.team_values
     if by_agent is not None:

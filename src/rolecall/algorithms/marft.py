@@ -21,7 +21,7 @@ from rolecall.critics.transcript import StepsOf
 
 
 def single_steps(episode: Episode) -> list[list[Turn]]:
-    """The played turns in order, each a step of its own, also of agents that spoke at once."""
+    """Return the played turns in order, each as its own step, even if agents spoke at once."""
     return [[turn] for turn in episode.turns if turn.chosen]
 
 

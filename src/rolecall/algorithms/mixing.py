@@ -49,7 +49,10 @@ class Vdn(Algorithm):
     """Passes of the critic over the episodes of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:
-        """q (1.2, .3), v (1.0, .5): A +.2, -.2, then mean 0 and spread 1 for each agent."""
+        """Set advantages to q - v, then scale them to mean 0 and spread 1 for each agent.
+
+        q (1.2, .3), v (1.0, .5): A +.2, -.2 before scaling.
+        """
         sampled = [turn for _, turn in self.credited_turns(episodes)]
         target: dict[str, float] = {}
         for episode in episodes:
@@ -65,7 +68,10 @@ class Vdn(Algorithm):
                 turn.advantages = spread(turn, advantage)
 
     def targets(self, episode: Episode) -> list[float]:
-        """y by joint step: y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r."""
+        """Return the target y of each joint step.
+
+        y_t = r_t + gamma ((1 - lam) Q_{t+1} + lam y_{t+1}), the last y = r.
+        """
         chain = joint_steps(episode)
         if not chain:
             return []

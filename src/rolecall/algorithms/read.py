@@ -68,7 +68,10 @@ class ReAd(Algorithm):
         return self.train
 
     def credit(self, episodes: list[Episode]) -> None:
-        """beta .5: a turn that added .35 counts 2.013753 times, one that added -2.1 .014996."""
+        """Weight each turn by min(exp(A / beta), 20), A being its estimated gain.
+
+        beta .5: a turn that added .35 counts 2.013753 times, one that added -2.1 .014996.
+        """
         for _, turn in self.credited_turns(episodes):
             if self.train:
                 turn.advantages = spread(turn, self.weight(turn.estimate or 0.0))

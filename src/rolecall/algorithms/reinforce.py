@@ -35,7 +35,10 @@ class ReinforcePlusPlus(Algorithm):
     """Scores count within plus and minus this."""
 
     def credit(self, episodes: list[Episode]) -> None:
-        """Turns of 1 and 3 tokens with rewards 1 and 0 -> [1.5], [-.5, -.5, -.5]."""
+        """Credit each token with the discounted rewards from it on, whitened over all tokens.
+
+        Turns of 1 and 3 tokens with rewards 1 and 0 -> [1.5], [-.5, -.5, -.5].
+        """
         turns = self.credited_turns(episodes)
         for episode, turn in turns:
             score = np.clip(episode.total(turn), -self.reward_clip, self.reward_clip)
@@ -60,7 +63,10 @@ class ReinforcePlusPlusBaseline(Algorithm):
     """Scores count within plus and minus this."""
 
     def credit(self, episodes: list[Episode]) -> None:
-        """Groups [1, 0] and [1, 1] -> 1.224745, -1.224745, 0, 0."""
+        """Credit turns with their reward minus the group's mean, divided by all tokens' spread.
+
+        Groups [1, 0] and [1, 1] -> 1.224745, -1.224745, 0, 0.
+        """
         turns = self.credited_turns(episodes)
         compare(
             turns, mean="agent", std="none", count="episode_agent", own=self.own_reward,

@@ -77,12 +77,12 @@ class VdnValue(Algorithm):
 
     @property
     def epsilon_now(self) -> float:
-        """epsilon 1 -> .05 over 50 steps: .525 after 25."""
+        """Return the current epsilon; from 1 to .05 over 50 steps it is .525 after 25."""
         share = min(1.0, self._done / self.epsilon_steps)
         return self.epsilon + share * (self.epsilon_end - self.epsilon)
 
     def best(self, values: list[float], *, explores: bool, random: Random) -> int:
-        """Number of the candidate that is played; of equal ones the first."""
+        """Return the number of the candidate to play; of equal ones the first."""
         if explores and random.random() < self.epsilon_now:
             return random.randrange(len(values))
         return values.index(max(values))

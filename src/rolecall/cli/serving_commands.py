@@ -91,7 +91,7 @@ def serve_search(
 
 
 def token_in(variable: str | None) -> str:
-    """Raises ConfigError for a variable that is named and not set."""
+    """Return the token in an environment variable; raises ConfigError if a named one is not set."""
     token = "" if variable is None else os.environ.get(variable, "")
     if variable is not None and not token:
         raise ConfigError(f"--token-env: the environment variable {variable} is not set")

@@ -41,7 +41,7 @@ def fetch_folder(folder: Path, source: str, to: Callable[[int], Path]) -> Path:
 
 
 def offer_folder(folder: Path) -> Iterator[tuple[Address, bytes, int]]:
-    """An address at which the files of a folder are sent to whoever has the key, and their size."""
+    """Offer a folder's files to one caller; yields the address, the caller's key and their size."""
     import ray
 
     size = sum(file.stat().st_size for file in folder.iterdir())

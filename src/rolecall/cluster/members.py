@@ -52,7 +52,10 @@ class Member:
 
 
 async def await_result(reference: ObjectRef, actor: ActorHandle | None = None) -> Any:
-    """Raises what the actor's method raises, and LostError where its process has ended."""
+    """Return an actor's result.
+
+    Raises what the actor's method raises, and LostError if its process has ended.
+    """
     from ray import exceptions
 
     try:
@@ -64,7 +67,7 @@ async def await_result(reference: ObjectRef, actor: ActorHandle | None = None) -
 
 
 async def ask(member: Member, method: str, *arguments: Any) -> Any:
-    """The answer of its actor. Raises as `result_of`."""
+    """Return the answer of a member's actor; raises what `await_result` raises."""
     actor = member.actor
     return await await_result(getattr(actor, method).remote(*arguments), actor)
 
@@ -94,7 +97,7 @@ class Members:
         bring_up: Callable[[Member], Awaitable[None]],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """The actors begin to start.
+        """Begin to start the actors.
 
         `kind`: what messages call one of them, "engine {} of a,b"; `make`: an actor, of its number
         and of the machine that it should avoid; `bring_up`: gives a new one the state of the
@@ -152,8 +155,9 @@ class Members:
             self._serves(member)
 
     async def _start(self, member: Member) -> None:
-        """Raises what the actor raises, and LostError. Its machine has room for it: what needs a
-        GPU has that before (`cluster/pool.py`).
+        """Start a member; raises what its actor raises, and LostError.
+
+        Its machine has room for it: a member that needs a GPU got one before (`cluster/pool.py`).
         """
         actor = member.actor
         try:

@@ -30,7 +30,7 @@ class Place:
 
 
 def settle_actor(name: str, scratch: Path, gpus: str | None) -> Place:
-    """The place of this actor, which from now on writes to a log of its own.
+    """Return the location of this actor, which from now on writes to a log of its own.
 
     `gpus`: those of its machine that it sees, "0,1"; None: what Ray lets it see.
     """

@@ -153,7 +153,7 @@ def _memory() -> int | None:
 
 
 def _gpu() -> Gpu:
-    """Runs in a bundle."""
+    """Return the GPU of the bundle that this runs in."""
     import ray
 
     [number] = ray.get_gpu_ids()

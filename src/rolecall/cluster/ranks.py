@@ -105,7 +105,7 @@ class RankActors:
         return [connections[rank] for rank in range(len(self.actors))], f"tcp://{address}:{port}"
 
     def _check_called(self, found: dict[int, Connection], until: float) -> None:
-        """Raises RuntimeError where one that has not called will not."""
+        """Check that the missing ranks may still call; raises RuntimeError if one will not."""
         for rank in set(range(len(self.actors))) - found.keys():
             ended, _ = self.session.ray.wait([self._serving[rank]], timeout=0)
             why = self.describe_end(rank) if ended else "it did not call the trainer in time"
@@ -131,7 +131,7 @@ class RankActors:
         return self.places[0].node
 
     def silent(self, *, within_s: float) -> int | None:
-        """The first rank that does not answer in time, if there is one."""
+        """Return the first rank that does not answer in time, if there is one."""
         pings: list[ObjectRef] = [
             actor.ping.options(concurrency_group="watch").remote() for actor in self.actors
         ]

@@ -61,7 +61,7 @@ class Replica(Hosted):
         return await self._engine.score(policy, prompt, tokens, temperature=temperature)
 
     async def load_files(self, policy: str, version: int, folder: Path) -> None:
-        """The policy has weights that are unproven until `serve`."""
+        """Load a policy's weights, which stay unproven until `serve`."""
         async with self._changed(policy):
             await self._engine.load_files(policy, version, folder)
 
@@ -79,7 +79,7 @@ class Replica(Hosted):
             yield
 
     async def serve(self, policy: str) -> None:
-        """The policy's weights are right."""
+        """Mark the policy's weights as proven."""
         if policy in self._unproven:
             self._unproven.pop(policy).set()
 

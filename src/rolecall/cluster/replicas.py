@@ -67,7 +67,7 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         can: Iterable[str],
         direct: Direct | None = None,
     ) -> None:
-        """The actors begin to start, each of which makes an engine.
+        """Begin to start the actors, each of which makes an engine.
 
         `seats`: the GPUs of each, or None where it computes on any machine's processors; `can`:
         what the engines are able to do; `direct`: weights come from ranks, not in files.
@@ -187,21 +187,24 @@ class ReplicatedEngine(RoutedEngine, FileEngine):
         await self.engines.call_each(await self.some(), "serve", policy)
 
     async def _prove(self, member: Member, probe: Probe) -> None:
-        """Raises PublishError where it says something else."""
+        """Check a member's log-probs against the probe's; raises PublishError if they differ."""
         first, others = probe.tokens[:1], probe.tokens[1:]
         logprobs: Floats = await ask(member, "score", probe.policy, first, others, 1.0)
         probe.check(logprobs)
         await ask(member, "serve", probe.policy)
 
     async def _give(self, member: Member, policy: str, newest: Published) -> None:
-        """A member that is lost meanwhile gets them when it is started again."""
+        """Load the newest weights into a member.
+
+        A member that is lost meanwhile gets them when it starts again.
+        """
         try:
             await self._load(member, policy, newest)
         except LostError as error:
             self.lost(member, error)
 
     async def _load(self, member: Member, policy: str, newest: Published) -> None:
-        """Raises LostError where one of the two machines is gone."""
+        """Load weights from files into a member; raises LostError if a machine is gone."""
         assert newest.written is not None, "they are in files"
         folder, source = newest.written.folder, newest.written.machine or self.session.here
         if member.place is not None and member.place.node != source:

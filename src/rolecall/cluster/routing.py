@@ -31,8 +31,10 @@ class Homes:
         self._found: OrderedDict[Hashable, Member] = OrderedDict()
 
     def choose(self, task: str, attempt: int, serving: list[Member]) -> Member:
-        """The member of an episode's last call, else of its task while that has no more to do
-        than others, else the one with least to do; the first of `serving` among equals.
+        """Choose the member of an episode's last call, or else of its task.
+
+        If the task's member has more to do than others, choose the one with least to do; the first
+        of `serving` among equals.
         """
         home = self._found.get((task, attempt))
         if home is None or not home.serves:

@@ -50,7 +50,10 @@ class RaySession:
     """The connection of a run to Ray, until `close`."""
 
     def __init__(self, section: RayClusterConfig) -> None:
-        """Raises ConfigError where Ray is missing, does not answer, or has nodes that differ."""
+        """Connect to Ray.
+
+        Raises ConfigError if Ray is missing, does not answer, or has nodes that differ.
+        """
         for key, value in QUIET.items():
             os.environ.setdefault(key, value)  # some are read when Ray is imported
         self.ray: Any = optional("ray", extra="ray", key="cluster.name")
@@ -99,7 +102,7 @@ class RaySession:
         return [node for node in self.ray.nodes() if node["Alive"]]
 
     def _check_nodes(self) -> None:
-        """Raises ConfigError where a node has other versions than this process."""
+        """Check that all nodes have this process's versions; raises ConfigError otherwise."""
         reports = {
             node["NodeManagerHostname"]: self.run_on(node["NodeID"], _versions)
             for node in self.nodes()
@@ -136,12 +139,12 @@ class RaySession:
         return {"num_cpus": 0, "scheduling_strategy": pin_to_node(nodes[number % len(nodes)])}
 
     def actor_device(self, named: str) -> str:
-        """The device of an actor: cuda, which is its own, or cpu. `named`: in the config."""
+        """Return the device of an actor: cuda, which is its own, or cpu; `named`: in the config."""
         on_gpu = self.gpus() > 0 if named == "auto" else named.startswith("cuda")
         return "cuda" if on_gpu else "cpu"
 
     def run_on(self, node: str, function: Callable[..., Result], *arguments: Any) -> ObjectRef:
-        """A reference to what the function returns on that machine."""
+        """Return a reference to what the function returns on that machine."""
         work = self.ray.remote(num_cpus=0, max_retries=0)(_done_here)
         return work.options(scheduling_strategy=pin_to_node(node)).remote(function, *arguments)
 
@@ -187,7 +190,10 @@ def _cluster_of_this_machine() -> str | None:
 
 
 def check_reachable(address: str) -> None:
-    """Raises ConfigError for an address at which nothing listens; Ray would try it for minutes."""
+    """Check that something listens at an address; raises ConfigError otherwise.
+
+    Ray itself would try the address for minutes.
+    """
     named = address.removeprefix("ray://")
     if address not in ("auto", "local") and not _is_listening(named):
         raise ConfigError(

@@ -34,9 +34,9 @@ class DirectTransfers:
     async def send(
         self, policy: str, version: int, send: Send, members: Sequence[Member]
     ) -> set[ActorHandle]:
-        """The actors that have got the weights.
+        """Send weights to the members and return the actors that received them.
 
-        Why others have not is told, except of lost ones. Raises what `send` raises but
+        Reports why others did not, except lost ones. Raises what `send` raises except
         TransferError.
         """
         actors, each = [member.actor for member in members], self.direct.receivers

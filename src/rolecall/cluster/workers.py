@@ -24,8 +24,9 @@ class Workers(Router):
     def __init__(
         self, session: RaySession, makes: list[Make], *, engines: list[ReplicatedEngine]
     ) -> None:
-        """The actors begin to start, each with one of `makes`, which gives a context and a
-        SharedEngine for each of `engines`.
+        """Begin to start the actors, each with one of `makes`.
+
+        Each of `makes` gives a context and a SharedEngine for each of `engines`.
         """
         super().__init__()
         self.session, self.engines, self._makes = session, engines, makes

@@ -56,7 +56,7 @@ class CollectConfig(Section):
 
 
 def collect_config(given: JsonObject) -> CollectConfig:
-    """The options of the command line. Raises ConfigError that names them as they stand there."""
+    """Return the config of the command line's options; raises ConfigError that names them."""
     try:
         return CollectConfig.model_validate(given)
     except ValidationError as error:

@@ -92,7 +92,10 @@ EngineConfig = Annotated[
 
 
 def automatic() -> str:
-    """The engine that `auto` stands for here: vLLM on a CUDA device where it is installed."""
+    """Return the engine that `auto` means here.
+
+    It is vLLM if it is installed and CUDA is available, otherwise local.
+    """
     import torch
 
     try:

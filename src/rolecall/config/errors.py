@@ -49,7 +49,7 @@ def wrong_entries(error: ValidationError, given: JsonValue) -> Iterator[list[str
 
 
 def _place(found: ErrorDetails, given: Any) -> list[str]:
-    """The path of an entry in what was given, without pydantic's names for branches of unions."""
+    """Return the path of an entry in the input, without pydantic's names for branches of unions."""
     path: list[str] = []
     here = given
     for key in found["loc"]:

@@ -72,7 +72,7 @@ class EvaluationConfig(Section):
         return given
 
     def samples_per_task(self, source: str) -> int:
-        """Attempts at each task of a source."""
+        """Return the number of attempts at each task of a source."""
         if isinstance(self.samples, int):
             return self.samples
         return self.samples.get(source, self.samples.get(DEFAULT, 8))
@@ -94,7 +94,7 @@ class EvaluationConfig(Section):
         return [name for name in names if name != DEFAULT]
 
     def choose_k(self, samples: int) -> int:
-        """k of pass@k, where tasks have so many attempts."""
+        """Return k of pass@k for tasks with that many attempts."""
         return min(MOST_K, samples) if self.k is None else self.k
 
     @property

@@ -164,7 +164,7 @@ def _unreadable(error: Exception, path: Path) -> ConfigError:
 
 
 def read_files(path: Path, files: dict[str, Path], *, depth: int = 1) -> DictConfig:
-    """A file over the one that it extends; notes in `files` all that are read, the first first."""
+    """Read a file over the one that it extends; notes all files in `files` in reading order."""
     name = path.name if path.parent == RECIPES else str(path)
     try:
         loaded = OmegaConf.load(path)

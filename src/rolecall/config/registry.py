@@ -189,7 +189,7 @@ def _module(name: str) -> types.ModuleType:
 
 
 def _check_policy(value: Any) -> str | ChatModel:
-    """A policy by name, or what setup has put in the place of that name."""
+    """Check that a value is a policy's name, or the model that setup puts in its stead."""
     if isinstance(value, str | ChatModel):
         return value
     raise ValueError("write the name of a policy")

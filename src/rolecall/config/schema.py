@@ -455,9 +455,10 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _inherit(cls, given: JsonValue) -> JsonValue:
-        """A policy's `engine` and `learner` say what differs from the config's; a name is enough.
+        """Complete each policy's `engine` and `learner` from the config's sections.
 
-        Keys of the config's section hold for a policy's too, unless it names another engine.
+        A policy's sections hold what differs from the config's; a name is enough. Keys of the
+        config's section hold for a policy too, unless it names another engine.
         """
         if not isinstance(given, Mapping):
             return given

@@ -102,7 +102,10 @@ class OpenAIEngineConfig(ProviderEngineConfig):
 
     @model_validator(mode="after")
     def _find_key(self) -> OpenAIEngineConfig:
-        """A server of one's own gets no key that is meant for OpenAI."""
+        """Set the variable of OpenAI's key.
+
+        A server of one's own gets no key that is meant for OpenAI.
+        """
         if self.key_env is None and self.url == OPENAI_URL:
             self.key_env = "OPENAI_API_KEY"
         return self

@@ -26,10 +26,10 @@ NOT_OF_ONE = ("stages", "output", "extends")  # keys that only the whole file ha
 
 
 def chosen(loaded: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[str], int | None]:
-    """The config of the stage that the overrides choose, its overrides, and its number from 0.
+    """Return the config, the overrides and the number (from 0) of the stage that overrides choose.
 
-    What a file without stages says comes back as it is, with None. Raises ConfigError with all
-    that is wrong with the list of stages, or where no stage or none of that name is chosen.
+    The config of a file without stages is returned as it is, with None. Raises ConfigError with all
+    that is wrong with the list of stages, or if no stage or none of that name is chosen.
     """
     names = [value for key, _, value in map(_parts, overrides) if key == "stage"]
     if not loaded.get("stages"):
@@ -66,7 +66,7 @@ def list_stages(loaded: DictConfig, overrides: list[str]) -> list[StageConfig]:
 
 
 def check_stages(given: list[JsonValue]) -> list[StageConfig]:
-    """Raises ConfigError with all that is wrong with what stages say of themselves."""
+    """Return the stages' own sections; raises ConfigError with all that is wrong with them."""
     stages: list[StageConfig] = []
     problems: list[str] = []
     for number, own in enumerate(given):

@@ -53,7 +53,7 @@ def place_in(frame: FrameType | None, *, ours: tuple[str, ...] = ()) -> str:
 
 
 def waits_for_another(task: asyncio.Task[Any]) -> str:
-    """The user's line at which a task waits for a lock, an event or a queue; "" if for others."""
+    """Return the user's line at which a task waits for a lock, an event or a queue, or ""."""
     awaited: Any = task.get_coro()
     location, innermost = "", ""
     while inspect.iscoroutine(awaited) and awaited.cr_frame is not None:

@@ -12,7 +12,7 @@ from rolecall.core.errors import ConfigError, first_line
 
 
 def optional(module: str, *, extra: str, key: str = "") -> ModuleType:
-    """The module. Raises ConfigError, under the config key if one is given, where it is missing."""
+    """Import a module; raises ConfigError, under `key` if it is set, if the module is missing."""
     with needs(module, extra=extra, key=key):
         return importlib.import_module(module)
 
@@ -34,7 +34,7 @@ def needs(package: str, *, extra: str, key: str = "") -> Iterator[None]:
 
 
 def sentence_model(kind: Literal["SentenceTransformer", "CrossEncoder"], model: str) -> Any:
-    """A model of sentence-transformers (a name or a folder). Raises ValueError if there is none."""
+    """Load a sentence-transformers model (a name or a folder); raises ValueError for any other."""
     library = optional("sentence_transformers", extra="dense")
     try:
         return getattr(library, kind)(model)

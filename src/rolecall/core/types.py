@@ -154,7 +154,7 @@ class Turn:
         return self.prompt, self.tokens
 
     def pay(self, name: str, amount: float) -> None:
-        """The workflow says what this turn earned: that replaces the agent's share of `correct`."""
+        """Set what this turn earned in a workflow; it replaces the agent's share of `correct`."""
         self.payments[name] = amount
 
     @property
@@ -338,9 +338,9 @@ def group_by(turns: Iterable[Turn], *keys: str | Callable[[Turn], Hashable]) -> 
 
 
 def calls(turns: Iterable[Turn]) -> list[list[Turn]]:
-    """Turns of one agent in one episode by the call they answer: with tools it takes several.
+    """Group one agent's turns in one episode by the call they answer: with tools it takes several.
 
-    A turn that was told one of the agent's own goes on with that one's call.
+    A turn that follows one of the agent's own belongs to that one's call.
     """
     by_id = {turn.id: turn for turn in turns}
 

@@ -47,7 +47,7 @@ def discrimination_loss(expert: Tensor, policy: Tensor) -> Tensor:
 
 
 def discriminator_reward(scores: Tensor, logprobs: Tensor, *, kind: Reward) -> Tensor:
-    """log D - log(1 - D) = f - log pi, or f itself (`raw`), within plus and minus 5: [M].
+    """Compute log D - log(1 - D) = f - log pi, or f itself (`raw`), clamped to -5 .. 5: [M].
 
     f .5, log pi -1: D = .817574, so 1.5.
     """
@@ -127,7 +127,7 @@ class Discriminator:
         }
 
     def _read(self, turns: list[Turn]) -> Seen:
-        """An agent's turns, and as many of its experts' as there are of its own."""
+        """Return the features of an agent's turns and of as many of its experts' turns."""
         agent, demonstrations = turns[0].agent, self.experts[turns[0].agent]
         random = Random(derive_seed(self.seed, agent, self.stepper.num_steps))
         whole, rest = divmod(len(turns), len(demonstrations))
@@ -219,7 +219,7 @@ def _as_state(seen: Seen) -> dict[str, str | Tensor]:
 
 
 def _scorer(width: int) -> nn.Sequential:
-    """f of a turn; zero at first."""
+    """Make the network that computes f of a turn; f is zero at first."""
     last = nn.Linear(HIDDEN, 1)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)

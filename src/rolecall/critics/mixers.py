@@ -35,7 +35,7 @@ class Vdn(nn.Module):
     """
 
     def forward(self, q: Tensor, state: Tensor, active: Tensor) -> Tensor:
-        """q [B, A], state [B, S], active [B, A] (bool) -> [B]."""
+        """Sum the active agents' q: q [B, A], state [B, S], active [B, A] (bool) -> [B]."""
         return _sum_over_agents(q.masked_fill(~active, 0.0))
 
 
@@ -70,7 +70,10 @@ class Qmix(nn.Module):
             self.b2 = _two_layers(state_size, width, 1)
 
     def forward(self, q: Tensor, state: Tensor, active: Tensor) -> Tensor:
-        """q [B, A], state [B, S], active [B, A] (bool) -> [B]; A up to `num_agents`."""
+        """Mix the agents' q into one value; raises ValueError for more than `num_agents` agents.
+
+        q [B, A], state [B, S], active [B, A] (bool) -> [B]; A up to `num_agents`.
+        """
         num_agents = q.shape[1]
         if num_agents > self.roles.num_embeddings:
             raise ValueError(f"{num_agents} agents, but {self.roles.num_embeddings} roles")
@@ -113,7 +116,7 @@ def double_q_target(
     active: Tensor,
     gamma: float,
 ) -> Tensor:
-    """y = r + gamma * (1 - done) * Qbar(s', argmax by live q): chosen live, valued by the copy.
+    """Compute y = r + gamma * (1 - done) * Qbar(s', argmax by live q), valued by the target copy.
 
     reward, done (bool) [B]; of the next state s': live and target utilities [B, A, U], state
     [B, S], active [B, A] -> [B], no gradient. VDN, r 1, gamma .5, live ((0, 1), (1, 0)), target

@@ -20,7 +20,7 @@ TEAM = "team"
 
 
 def prefixes(episode: Episode) -> list[list[Turn]]:
-    """The played turns one by one, and where the last one ends."""
+    """Return the played turns one by one, and an empty list for where the last one ends."""
     return [*([turn] for turn in episode.turns if turn.chosen), []]
 
 
@@ -38,7 +38,7 @@ class PrefixCritic(JointCritic):
                 turn.estimate = gain
 
     async def before_and_after(self, turn: Turn, episode: Episode) -> tuple[float, float]:
-        """The return that is expected without a proposal, and with it, while others may follow."""
+        """Return the expected return without a proposal, and with it, while others may follow."""
         prefix = replace(episode, turns=[*turns_known_before(turn, episode), turn])
         [values] = self.predict_values([prefix])
         return float(values[-2, 0]), float(values[-1, 0])

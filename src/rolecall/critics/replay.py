@@ -54,7 +54,7 @@ class ReplayCritic(UtilityCritic):
         self.seed = seed
 
     async def predict_values(self, turns: list[Turn]) -> list[float]:
-        """q of each of an agent's candidates."""
+        """Return q of each of an agent's candidates."""
         with torch.no_grad():
             seen = self._read_turns(turns)
             states = torch.stack([seen[turn][1] for turn in turns])
@@ -191,7 +191,7 @@ class ReplayCritic(UtilityCritic):
 
 
 def _utilities(heads: Any, rows: Rows) -> Tensor:
-    """q of all candidates by the policies' heads: [B, A, U]; 0 where there is none."""
+    """Return q of all candidates by the policies' heads: [B, A, U]; 0 where there is none."""
     utilities = torch.zeros(rows.there.shape, device=rows.there.device)
     for policy, places, states in rows.features:
         utilities = utilities.index_put(tuple(places.T), heads[policy](states)[:, 1])

@@ -76,7 +76,7 @@ def transcripts(
 def _pieces(
     episode: Episode, tokenizer: Tokenizer, steps_of: StepsOf
 ) -> tuple[Ids, list[Ids], list[int]]:
-    """The task, what was seen and said, and how much of that stood before each joint step."""
+    """Return the task, what was seen and said, and how much of that precedes each joint step."""
 
     control_tokens = controls(tokenizer)
     names = {"task", "world", *(turn.agent for turn in episode.turns)}

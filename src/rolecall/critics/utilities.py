@@ -137,7 +137,7 @@ class UtilityCritic:
         return first | {"cut": float(sum(row.cut for row in self._rows(episodes)))}
 
     def _utilities(self, found: JointSteps) -> tuple[Tensor, Tensor]:
-        """v and q, [B, A]; zeros for inactive agents."""
+        """Return v and q, [B, A] each; zeros for inactive agents."""
         values = torch.zeros(*found.active.shape, 2, device=found.active.device)
         for policy, head in self.heads.items():
             places = [

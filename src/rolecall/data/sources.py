@@ -42,7 +42,7 @@ class LazyTasks(Sequence[Task], ABC):
 
 
 def list_sources(sources: str | list[str]) -> list[str]:
-    """Raises ValueError for an empty list."""
+    """Return the names of the sources; raises ValueError for an empty list."""
     names = [sources] if isinstance(sources, str) else list(sources)
     if not names:
         raise ValueError("the list of sources is empty; name at least one")

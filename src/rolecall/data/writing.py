@@ -13,7 +13,7 @@ SUFFIXES = (".jsonl", ".parquet")
 
 
 def check_name(path: Path) -> None:
-    """Raises ValueError for a file of another kind than can be written."""
+    """Check that a file is of a kind that can be written; raises ValueError otherwise."""
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{path}: write a file name that ends with {' or '.join(SUFFIXES)}")
 

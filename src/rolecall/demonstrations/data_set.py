@@ -73,7 +73,11 @@ def _imitated(
 
 
 def _is_worth_it(episode: Episode, turn: Turn, options: CollectConfig) -> bool:
-    """A step may be wrong in an attempt that was right: outcome and own reward are apart."""
+    """Return whether a turn earned enough to learn from.
+
+    With `step_least` a step may be wrong in an attempt that was right, so the outcome and the
+    step's own reward are checked apart.
+    """
     if options.step_least is None:
         return _earned_enough(episode.total(turn), options)
     right = is_right(turn, options.step_least)

@@ -74,7 +74,7 @@ def fingerprint(tokenizer: Tokenizer) -> str:
 
 
 def check_readable(path: str | Path) -> None:
-    """Raises ValueError for a file that is not there, or has no row that can be read."""
+    """Check that a file exists and has a row that can be read; raises ValueError otherwise."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise ValueError(f"there is no data file {path}")
@@ -133,9 +133,9 @@ def experts(path: str | Path, agents: dict[str, Agent]) -> dict[str, list[Turn]]
 
 
 def check_shown(path: str | Path, agents: Collection[str], *, alone: str | None) -> None:
-    """Raises ValueError for a file without a row of one of the agents.
+    """Check that a file has rows of every agent; raises ValueError otherwise.
 
-    `alone`: whose rows without `agent` are.
+    `alone`: the agent of rows without `agent`.
     """
     check_readable(path)
     shown = {row.get("agent") or alone for _, _, row in named_rows(Path(path).expanduser())}
@@ -166,9 +166,9 @@ def _rows(
 
 
 def _check_call_form(row: JsonObject, agent: Agent, place: str) -> None:
-    """Raises ValueError for `tool_calls` of an agent whose template writes calls in another form.
+    """Check that an agent's template writes `tool_calls` in tags; raises ValueError otherwise.
 
-    Rows that have them are written with the calls in tags.
+    Rows that have `tool_calls` are written with the calls in tags.
     """
     if agent.tools is None or agent.tools.format != "native" or not has_tool_calls(row):
         return
@@ -192,7 +192,10 @@ def _episode(
 
 
 def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int, *, place: str) -> Turn:
-    """A prompt that begins with a system message has it instead of the agent's own."""
+    """Return the turn of a row.
+
+    A system message at the start of its prompt replaces the agent's own.
+    """
     messages = said.shown
     if messages[0].role != "system":
         messages = [*agent.system_messages([]), *messages]

@@ -43,7 +43,7 @@ def is_parts(given: JsonValue) -> bool:
 
 
 def read_spans(given: list[Any], place: str) -> list[WeightedSpan]:
-    """Raises ValueError that names the first part which is none."""
+    """Read the weighted parts of an answer; raises ValueError that names the first invalid part."""
     for number, span in enumerate(given, start=1):
         is_valid = isinstance(span, dict) and set(span) <= KEYS
         if not is_valid or span.get("type") not in (None, "text") or not _is_text(span.get("text")):

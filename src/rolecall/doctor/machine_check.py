@@ -131,7 +131,7 @@ def _multiplying(device: torch.device, dtype: torch.dtype) -> Callable[[], objec
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The quickest of some tries, after one that is not counted."""
+    """Return the seconds of the quickest of some tries, after one that is not counted."""
     took = []
     for _ in range(TRIES + 1):
         if device.type == "cuda":

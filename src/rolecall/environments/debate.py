@@ -101,7 +101,7 @@ class DebateWorld(World):
         self.task = task
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        """Raises ValueError for a workflow whose answer is no debate's."""
+        """Score a debate; raises ValueError for a workflow whose answer is not that of a debate."""
         try:
             result = json.loads(episode.answer)
             winner, debaters = result["winner"], result["debaters"]

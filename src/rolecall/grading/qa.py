@@ -61,7 +61,7 @@ def f1(given: str, accepted: Sequence[str]) -> float:
 
 
 def _compared(text: str) -> str:
-    """An answer of nothing but articles and punctuation is compared as it stands."""
+    """Normalise an answer; one of nothing but articles and punctuation stays as it is."""
     return normalise(text) or text.strip().lower()
 
 

@@ -74,7 +74,7 @@ def evaluate(name: str, truth: Mapping[str, Column], given: Mapping[str, Column]
 
 
 def metric_named(name: str) -> Metric:
-    """Raises ValueError that lists the names."""
+    """Return the metric of a name; raises ValueError that lists the names."""
     if name not in METRICS:
         raise ValueError(f"there is no metric {name!r}; there are: {', '.join(METRICS)}")
     return METRICS[name]
@@ -216,7 +216,7 @@ def _gini(truth: Numbers, given: Numbers) -> float:
 
 
 def _jaccard(truth: Sequence[str], given: Sequence[str]) -> float:
-    """Common words over all words of two texts, in lower case (Kaggle)."""
+    """Return common words over all words of two texts, in lower case (Kaggle)."""
     pairs = [
         ({*true.lower().split()}, {*guess.lower().split()})
         for true, guess in zip(truth, given, strict=True)

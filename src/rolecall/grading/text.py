@@ -19,7 +19,7 @@ Measure = Callable[[str, Sequence[str]], float]  # (text, references) -> 0 to 1
 
 
 def measure(metric: Metric) -> Measure:
-    """Raises ConfigError if the package that measures it is not installed."""
+    """Return the measure of a metric; raises ConfigError if its package is not installed."""
     if metric in ("chrf", "bleu"):
         return _sacrebleu(metric)
     scorer = optional("rouge_score.rouge_scorer", extra="text").RougeScorer([metric])
@@ -47,7 +47,7 @@ def _sacrebleu(metric: Metric) -> Measure:
 
 
 def check_words(task: Task) -> None:
-    """Raises ValueError for a task whose references have no word that ROUGE reads.
+    """Check that references have a word that ROUGE reads; raises ValueError otherwise.
 
     With such a reference every answer would score 0.
     """

@@ -109,7 +109,10 @@ def _translated(values: JsonObject, framework: Framework, overrides: list[str]) 
 
 
 def check(config: Tree) -> None:
-    """Raises ConfigError as `rolecall train` would before it reads data or weights."""
+    """Check a config as `rolecall train` does before it reads data or weights.
+
+    Raises ConfigError.
+    """
     if not config["team"]:
         raise ConfigError("nothing here says who is in the team: give the file that does, too")
     whole = copy.deepcopy(config)

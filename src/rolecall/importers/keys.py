@@ -45,7 +45,7 @@ def read(ours: str, default: JsonValue = None, *, but: str = "") -> Key:
 
 
 def refuse(because: str, *harmless: JsonValue, default: JsonValue = None) -> Key:
-    """A key that has no counterpart; nothing is lost where its value is one of `harmless`."""
+    """Return a key without counterpart; nothing is lost if its value is one of `harmless`."""
     return Key(default, because=because, harmless=(None, *harmless))
 
 

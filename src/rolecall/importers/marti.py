@@ -174,7 +174,7 @@ def _policies(given: Given, config: Tree) -> None:
 
 
 def _amounts(given: Given, config: Tree) -> None:
-    """Steps, and how many optimizer steps are in one; the warm-up is a share of all of these."""
+    """Translate steps and the optimizer steps in each; the warm-up is a share of all of these."""
     episodes = given["rollout_batch_size"] * given["n_samples_per_prompt"]
     batch = given["train_batch_size"]
     minibatches = max(1, episodes // batch)

@@ -130,7 +130,7 @@ def _model(given: Given, config: Tree) -> None:
 
 
 def _amounts(given: Given, config: Tree, *, algorithm: str) -> None:
-    """Steps, episodes of a step, and how many optimizer steps they make."""
+    """Translate steps, episodes of a step, and how many optimizer steps they make."""
     steps = given["training.num_iterations"] or given["training.num_epochs"]
     set_key(config, "trainer.steps", steps)
     batch = given["training.mini_batch_size"] or given["training.batch_size"]

@@ -23,7 +23,7 @@ LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
 
 
 def read_text(path: Path) -> str:
-    """Raises ConfigError for a file that is not there or holds no text."""
+    """Read a text file; raises ConfigError if it does not exist or holds no text."""
     try:
         return path.read_text()
     except UnicodeDecodeError as error:
@@ -41,7 +41,7 @@ LIBRARIES = {
 
 
 def guess(text: str, frameworks: dict[str, Framework]) -> Framework:
-    """The framework whose marks a text holds most of. Raises ConfigError where none stands out."""
+    """Return the framework whose marks a text holds most of; raises ConfigError if none leads."""
     own = {name: f for name, f in frameworks.items() if any(m in text for m in f.own_marks)}
     if not own:
         for library, marks in LIBRARIES.items():
@@ -78,8 +78,9 @@ def read_values(text: str, framework: Framework) -> JsonObject:
 
 
 def flat(tree: JsonObject, keys: dict[str, Key], *, prefix: str = "") -> JsonObject:
-    """{"a": {"b": 1}} -> {"a.b": 1}; a mapping that is a key of the table is left whole, unless
-    there are keys below it.
+    """Flatten a tree: {"a": {"b": 1}} -> {"a.b": 1}.
+
+    A mapping that is a key of the table stays whole, unless there are keys below it.
     """
     flat_values: JsonObject = {}
     for name, value in tree.items():

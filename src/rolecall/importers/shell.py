@@ -151,10 +151,7 @@ class _Script:
         return None
 
     def _condition(self) -> Truth:
-        """Evaluate the commands before `then`: tests that
-
-        and && connect, from left to right.
-        """
+        """Evaluate the commands before `then`: tests connected by || and &&, from left to right."""
         value: Truth = None
         operator = ""
         while self.i < len(self.commands):

@@ -126,7 +126,7 @@ def check_known(values: JsonObject, framework: Framework) -> None:
 
 
 def check_types(values: JsonObject, framework: Framework) -> None:
-    """Raises ConfigError where a number or a truth value is something else, or is not known."""
+    """Check that numbers and truth values are such and known; raises ConfigError otherwise."""
     for name, value in values.items():
         key = framework.keys[name]
         if is_unknown(value) and key.ours and not key.copied and not key.ours.startswith(TEXTS):

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def select_rows(rows: Tensor, index: Tensor) -> Tensor:
-    """rows [N, W] and index [M] -> [M, W]; the gradient has the same bits in every run.
+    """Select rows [N, W] by index [M] -> [M, W]; the gradient has the same bits in every run.
 
-    The backward pass of `rows[index]` adds on a CPU from several threads, so that a row which is
-    asked for three times has its gradient summed in whatever order the threads come.
+    The backward pass of `rows[index]` adds on a CPU from several threads, so that a row that is
+    selected three times has its gradient summed in whatever order the threads come.
     """
     out: Tensor = _SelectRows.apply(rows, index)
     return out

@@ -114,7 +114,7 @@ def _check_ids(batch: Batch, vocabulary: int) -> None:
 
 
 def _reads(batch: Batch, *, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The distinct indices that predict sampled tokens, and for each token [M] which of them.
+    """Return the distinct indices that predict sampled tokens, and each token's [M] among them.
 
     Turns that share a prompt have their first tokens from one place: it is computed once.
     """

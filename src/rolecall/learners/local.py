@@ -298,7 +298,7 @@ class LocalLearner(Learner):
         return gradient
 
     def find_broken(self, batches: list[Batch], algorithm: Objective) -> str:
-        """The first turn whose own loss or gradient is not finite."""
+        """Return the first turn whose own loss or gradient is not finite."""
         for own in [own for batch in batches for own in batch.parts or [batch]]:
             for number, turn_id in enumerate(own.turn_ids):
                 alone = select_turn(own, number)
@@ -382,7 +382,7 @@ def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 
 def _by_turn(batch: Batch, column: Floats) -> Iterator[tuple[str, Floats]]:
-    """The sampled tokens' numbers [T] of each turn of a batch, from a column [N]."""
+    """Yield the sampled tokens' numbers [T] of each turn of a batch, from a column [N]."""
     sampled = np.flatnonzero(batch.mask)  # those of one turn stand together, in the turns' order
     ends = np.bincount(batch.turn[sampled]).cumsum()[:-1]
     parts = np.split(column[sampled].astype(np.float32), ends)

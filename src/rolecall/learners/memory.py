@@ -114,7 +114,7 @@ def batch_needs(
 
 
 def _logits_held(config: Config, name: str, device: str) -> int:
-    """Copies of a chunk's logits at once; of a head that is not trained they are not kept."""
+    """Return how many copies of a chunk's logits exist at once; an untrained head keeps none."""
     agents = [agent for agent in config.team.values() if agent.policy == name]
     credits = [agent.algorithm or config.algorithm for agent in agents]
     if config.policies[name].adapter is None or any(

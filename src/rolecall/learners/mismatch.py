@@ -39,10 +39,10 @@ class Alarm:
         return ""
 
     def check(self, agent: str, found: Mapping[str, float], *, first: bool) -> None:
-        """Raises MismatchError where a step says that no step can be right.
+        """Check a step's mismatch; raises MismatchError if it shows that no step can be right.
 
-        In the `first` step of a run weights are those of the base. Later only what has no rounding
-        is certain: a model that has become extreme may turn rounding into much.
+        In the `first` step of a run the weights are those of the base. Later only a learner without
+        rounding is certain: a model that has become extreme may turn rounding into much.
         """
         mean = found.get("mismatch_mean", 0.0)
         later = self.exact and mean > HOPELESS  # NaN is no mismatch: such an update is skipped

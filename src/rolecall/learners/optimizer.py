@@ -49,7 +49,7 @@ class Stepper:
         total: int,
         module: torch.nn.Module | None = None,
     ) -> None:
-        """`module`: what they are of, where it may have embeddings."""
+        """Initialize the optimizer; `module`: the parameters' module, if it may have embeddings."""
         self.parameters, self.config, self.total = parameters, config, total
         self.masters = [_master(parameter) for parameter in parameters]
         embeddings = {id(weight) for weight in _embeddings(module)}
@@ -141,7 +141,7 @@ class Stepper:
         return [master.grad for master in self.masters if master.grad is not None]
 
     def _cast(self) -> list[tuple[torch.nn.Parameter, torch.nn.Parameter]]:
-        """The parameters that have a master, each with it."""
+        """Return the parameters that have a master, each with it."""
         pairs = zip(self.parameters, self.masters, strict=True)
         return [(parameter, master) for parameter, master in pairs if master is not parameter]
 
@@ -160,7 +160,7 @@ def _embeddings(module: torch.nn.Module | None) -> list[torch.Tensor]:
 
 
 def _master(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-    """The parameter itself in float32; else a float32 copy, which takes over each gradient."""
+    """Return a float32 parameter itself, else a float32 copy, which takes over each gradient."""
 
     if parameter.dtype == torch.float32:
         return parameter

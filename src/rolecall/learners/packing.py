@@ -83,7 +83,7 @@ def number_turns(turns: list[Turn]) -> tuple[dict[str, Turn], list[Turn]]:
 
 
 def _trees(units: list[list[Turn]], *, share: bool, budget: int) -> list[list[Turn]]:
-    """Turns that share enough tokens; each list becomes one prefix tree."""
+    """Group turns that share enough tokens; each list becomes one prefix tree."""
     trees: list[list[Turn]] = []
     size, before = 0, np.zeros(0, dtype=np.int32)
     for unit in sorted(units, key=lambda unit: _order(unit[0])):
@@ -213,7 +213,7 @@ def _part(batch: Batch, agents: list[str], agent: str) -> Batch:
 
 
 def _columns(batch: Batch, own: NDArray[np.bool_]) -> Options:
-    """The numbers of the batch where `own` [N], else 0."""
+    """Return the numbers of the batch where `own` [N] is set, else 0."""
     columns = {name: getattr(batch, name) for name in COLUMNS}
     return {
         n: None if values is None else np.where(own, values, 0) for n, values in columns.items()
@@ -221,7 +221,7 @@ def _columns(batch: Batch, own: NDArray[np.bool_]) -> Options:
 
 
 def select_turn(batch: Batch, number: int) -> Batch:
-    """The batch that holds only its `number`-th turn; for naming the turn that broke a step."""
+    """Return the batch that holds only its `number`-th turn, to name the turn that broke a step."""
     sampled = (batch.turn == number) & (batch.mask > 0)
     keep = sampled.copy()
     token = int(np.flatnonzero(sampled)[0])
@@ -254,7 +254,7 @@ def split(
     random: np.random.Generator,
     pairs: list[Pair] | None = None,
 ) -> list[tuple[list[Turn], list[Pair] | None]]:
-    """The turns (or pairs) of each optimizer step of one pass, in random order, none empty."""
+    """Split turns (or pairs) among one pass's optimizer steps, in random order, none empty."""
     if parts == 1:
         return [(turns, pairs)]
     if pairs is None:

@@ -16,7 +16,10 @@ MOST_SKIPPED = 3  # updates in a row that may be skipped before the run stops
 def make_update(
     grad_norm: float, lr: float, sums: dict[str, Sums], agent_grad_norms: dict[str, float]
 ) -> Update:
-    """The record of one step; the gradient's norm is that of its only agent, if there is one."""
+    """Make the record of one step.
+
+    The gradient's norm is also that of its only agent, if there is one.
+    """
     update = Update(grad_norm=grad_norm, lr=lr)
     update.agent_metrics = {agent: totals.metrics() for agent, totals in sums.items()}
     num_ids = sum(totals.num_ids for totals in sums.values())
@@ -29,7 +32,7 @@ def make_update(
 
 
 def check_diverged(num_skipped: int, broken: str) -> None:
-    """Raises DivergedError after too many skipped steps in a row; `broken`: the last one's turn."""
+    """Check for too many skipped steps in a row; raises DivergedError that names turn `broken`."""
     if num_skipped >= MOST_SKIPPED:
         raise DivergedError(
             f"{MOST_SKIPPED} updates in a row had no finite loss or gradient; "

@@ -30,7 +30,7 @@ def _num_gpus() -> int:
 
 
 def check_room(config: Config, machine: dict[str, int] | None = None) -> None:
-    """Raises ConfigError where a device would hold more than it has.
+    """Check that devices have room for what they hold; raises ConfigError otherwise.
 
     `machine`: bytes of each device; by default those of this computer.
     """

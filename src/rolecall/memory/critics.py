@@ -21,7 +21,10 @@ CREDIT = "credit"
 def value_heads(
     policy: str, size: Size | None, *, heads: int, device: str, tokens: int
 ) -> Iterator[Need]:
-    """Outputs beside a policy's own model, in float32; they learn in the policy's update."""
+    """Yield the needs of value heads beside a policy's own model.
+
+    They are in float32 and learn in the policy's update.
+    """
     owner, update = f"value head of {policy}", f"update of {policy}"
     count = None if size is None else heads * (size.width + 1)
     yield from training(owner, count, dtype="float32", device=device, phase=update)

@@ -36,5 +36,5 @@ class Objective(Protocol):
     target_kl: float | None  # of `Update.kl`, after which no further optimizer step is taken
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """The loss of one micro-batch, summed and not yet divided."""
+        """Compute the loss of one micro-batch, summed and not yet divided."""
         ...

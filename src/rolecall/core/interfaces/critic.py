@@ -34,7 +34,7 @@ class Chooser(Protocol):
     candidates: int  # that are sampled in each call
 
     async def __call__(self, turns: list[Turn], *, explores: bool, random: Random) -> Turn:
-        """The one that is played. `explores`: whether to try others than the best, in training."""
+        """Return the turn to play; `explores`: whether to try others than the best, in training."""
         ...
 
 

@@ -104,7 +104,7 @@ class Engine(Protocol):
     same seed gives the same tokens, whatever is sampled beside them."""
 
     async def generate(self, request: Request) -> list[Completion]:
-        """Raises ContextFullError if the prompt leaves no room."""
+        """Sample completions of a prompt; raises ContextFullError if the prompt leaves no room."""
         ...
 
     async def cancel(self, request_id: str) -> None:
@@ -127,7 +127,7 @@ class Engine(Protocol):
         raise TypeError(f"{type(self).__name__} takes no tensors of the trainer's process")
 
     async def prove(self, probe: Probe) -> None:
-        """Raises PublishError where the engine does not say what the learner says."""
+        """Compare the engine's log-probs with the learner's; raises PublishError if they differ."""
         first, others = probe.tokens[:1], probe.tokens[1:]
         probe.check(await self.score(probe.policy, first, others, temperature=1.0))
 
@@ -155,7 +155,7 @@ class Engine(Protocol):
         return
 
     async def check(self) -> None:
-        """Raises InfrastructureError where the engine cannot be reached or has failed."""
+        """Check the engine; raises InfrastructureError if it cannot be reached or has failed."""
         return
 
     async def close(self) -> None:
@@ -168,5 +168,5 @@ class TextEngine(Engine, Protocol):
     """An engine whose model takes messages and says text; such turns have no tokens."""
 
     async def answer(self, question: Question) -> list[Answer]:
-        """Raises ContextFullError if the messages leave no room."""
+        """Answer messages; raises ContextFullError if the messages leave no room."""
         ...

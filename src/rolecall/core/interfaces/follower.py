@@ -12,7 +12,7 @@ class Follower(Protocol):
     """Follows one episode. Called with it, once it is over, it gives the reward."""
 
     async def on_action(self, turn: Turn, before: Turn | None) -> None:
-        """An agent has acted and its tools have answered; the workflow waits for this call.
+        """Follow an agent's action and its tools' answers; the workflow waits for this call.
 
         before: where this is a replay, the same action of the episode that is replayed.
         """
@@ -25,7 +25,7 @@ class Follower(Protocol):
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]: ...
 
     def close(self) -> None:
-        """The episode is over, or was given up: end what is under way."""
+        """End what is under way, because the episode is over or was abandoned."""
         ...
 
 

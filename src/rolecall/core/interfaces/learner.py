@@ -83,7 +83,7 @@ class Learner(Protocol):
     async def annotate(
         self, turns: list[Turn], what: set[Annotation], *, budget: int
     ) -> dict[str, dict[Annotation, Floats]]:
-        """The named arrays [T] by turn id, with the weights as they are; no turn is changed.
+        """Return the named arrays [T] by turn id, with the current weights; no turn is changed.
 
         `budget`: most tokens in one forward pass. Raises ValueError for `ref_logprobs` without a
         reference.
@@ -135,7 +135,7 @@ class Learner(Protocol):
         return
 
     async def refresh_reference(self) -> None:
-        """The reference is the policy as it is now. Raises ValueError where that cannot be."""
+        """Make the current policy the reference; raises ValueError if that is impossible."""
         raise ValueError(f"{type(self).__name__} cannot refresh its reference")
 
     def take_over(self, folder: Path, *, moments: bool) -> None:

@@ -22,7 +22,7 @@ class Publisher(Protocol):
         ...
 
     async def check(self, policy: str) -> None:
-        """Raises PublishError where the engine does not sample a trained policy's weights."""
+        """Check that the engine samples a policy's trained weights; raises PublishError if not."""
         ...
 
 

@@ -58,7 +58,10 @@ class Tool:
 
     @property
     def signature(self) -> str:
-        """`add(a: integer, b: integer): The sum of two whole numbers.`"""
+        """Return the tool's line in a prompt: arguments and description.
+
+        `add(a: integer, b: integer): The sum of two whole numbers.`
+        """
         required = self.parameters.get("required", [])
         listed = ", ".join(
             f"{name}{'' if name in required else '?'}: {_kind(field)}"
@@ -68,7 +71,7 @@ class Tool:
 
 
 def _kind(field: JsonObject) -> str:
-    """A short name for a JSON schema."""
+    """Return a short name for a JSON schema."""
     if "enum" in field:
         return " or ".join(repr(value) for value in field["enum"])
     kinds = [_kind(option) for option in field.get("anyOf", [])]

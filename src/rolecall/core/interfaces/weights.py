@@ -34,7 +34,7 @@ class Probe:
     rounded: bool  # learner or engine computes in bfloat16
 
     def check(self, said: Floats) -> None:
-        """Raises PublishError where an engine says something else, `said` [T-1]."""
+        """Check an engine's log-probs, `said` [T-1]; raises PublishError if they are off."""
         gaps = np.abs(said - self.wanted)
         gap = float(gaps.mean() if self.rounded else gaps.max())
         if not gap <= (LARGEST_ROUNDED if self.rounded else LARGEST_GAP):

@@ -46,11 +46,11 @@ class BatchState:
         return len(self.rows)
 
     def __getitem__(self, name: str) -> Tensor:
-        """A column of the lines in use: [B], [B, W] or, of the pages, [B, P]."""
+        """Return a column of the lines in use: [B], [B, W] or, of the pages, [B, P]."""
         return self._columns[name][: len(self.rows)]
 
     def add(self, rows: list[Sequence]) -> None:
-        """New lines, which have sampled nothing."""
+        """Add lines, which have sampled nothing yet."""
         first, last = len(self.rows), len(self.rows) + len(rows)
         self._grow(last, max(row.limit for row in rows), max(len(row.pages) for row in rows))
         uniforms = np.zeros((len(rows), self._columns["uniforms"].shape[1]))
@@ -99,7 +99,10 @@ class BatchState:
     def _noted(
         self, tokens: Tensor, logprobs: Tensor, versions: Tensor
     ) -> tuple[list[int], list[int]]:
-        """The rest on a CPU, where each of a dozen operations would cost more than all of it."""
+        """Note the sampled tokens on a CPU; returns the tokens and the lines that ended.
+
+        Each of a dozen tensor operations would cost more than this loop.
+        """
         over = np.empty(len(tokens), np.bool_)
         columns = {name: column.numpy() for name, column in self._columns.items()}
         kernels.note(
@@ -109,7 +112,7 @@ class BatchState:
         return tokens.tolist(), over.nonzero()[0].tolist()
 
     def sampled_tokens(self, line: int) -> Tensor:
-        """The tokens of a line so far."""
+        """Return the tokens of a line so far."""
         return self._columns["tokens"][line, : int(self._columns["count"][line])]
 
     def completion(self, line: int) -> Completion:
@@ -122,7 +125,7 @@ class BatchState:
         )
 
     def stop(self, line: int) -> None:
-        """A text, not a token, ended it."""
+        """Stop a line that a text, not a token, ended."""
         self._columns["stopped"][line] = True
 
     def drop(self, gone: list[int]) -> None:

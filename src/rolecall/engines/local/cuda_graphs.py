@@ -43,7 +43,7 @@ class Recorded:
         self._pool: _POOL_HANDLE | None = None  # the steps share what they compute in
 
     def logits(self, tokens: Tensor, starts: Tensor, table: Tensor, *, policy: Tensor) -> Tensor:
-        """tokens and starts [B], table [B, P] -> [B, V], which stands until the next call.
+        """Compute logits [B, V] of tokens and starts [B], table [B, P]; valid until the next call.
 
         policy [B]: which of the models each row has.
         """

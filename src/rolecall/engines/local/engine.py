@@ -127,8 +127,10 @@ class LocalEngine(Engine):
             scheduler.clear(free=False)
 
     async def sleep(self, *, weights: bool = False) -> None:
-        """The weights stay, which are the learner's. So does what recorded steps read, unless asked
-        for: they need it at its address.
+        """Free what waiting rows hold; the weights stay, because they are the learner's.
+
+        What recorded steps read stays too, because they need it at its address, unless
+        `free_on_update` asks for it.
         """
         for scheduler in self._idle:
             scheduler.clear(free=self._free_on_update or not scheduler.records)

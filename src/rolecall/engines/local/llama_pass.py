@@ -74,7 +74,7 @@ class _Part:
             self.product = Product(weight, linear.bias, ways=choose_ways(*weight.shape))
 
     def times(self, x: Tensor, mixture: Mixture | None) -> Tensor:
-        """x [N, in] -> [N, out]"""
+        """Multiply x [N, in] by the weights -> [N, out]."""
         return self._adapted(x, self.product.times(x), mixture)
 
     def plus(self, x: Tensor, to: Tensor, mixture: Mixture | None) -> Tensor:
@@ -205,7 +205,7 @@ class Llama:
     def logits(
         self, tokens: Tensor, layout: Paged, *, keep: Tensor, mixture: Mixture | None = None
     ) -> Tensor:
-        """tokens [N] -> logits [len(keep), V] after the kept indices, which ascend.
+        """Compute logits [len(keep), V] of tokens [N] after the kept indices, which ascend.
 
         `mixture`: the adapters of these tokens; none, the weights as they are here.
         """
@@ -222,7 +222,7 @@ class Llama:
         return self.head.times(normed, None)[:, : self.model.vocabulary]
 
     def _in_one_call(self, x: Tensor, layout: Paged, keep: Tensor) -> Tensor:
-        """x [N, W] -> the states after all layers, of those that are kept."""
+        """Return the states after all layers of the kept tokens of x [N, W]."""
         addresses, counts = self._table
         stored = layout.cache.arrays
         tiled_layers.compute(
@@ -274,7 +274,10 @@ class Llama:
         return np.array(addresses, np.uintp), np.array(counts, np.int64)
 
     def rows(self, lengths: Tensor, *, like: Tensor | None = None) -> Paged:
-        """The layout of rows of these lengths [R] with a cache of their own; `like`: its dtype."""
+        """Return the layout of rows of these lengths [R] with a cache of their own.
+
+        `like`: the cache's dtype.
+        """
         model, width = self.model, -(-int(lengths.max()) // PAGE)
         table = torch.arange(len(lengths) * width, dtype=torch.int32).view(-1, width)
         cache = Cache(
@@ -284,8 +287,9 @@ class Llama:
         return Paged(table, torch.zeros_like(lengths), lengths, cache=cache)
 
     def mixture(self, policies: list[LanguageModel], counts: Tensor) -> Mixture | None:
-        """The adapters of rows of these policies with so many tokens each; None: nothing is added
-        to the weights.
+        """Return the adapters of rows of these policies with that many tokens each.
+
+        None: nothing is added to the weights.
         """
         if self.model.adapter is None or self.merged:
             return None

@@ -111,7 +111,7 @@ class PageAllocator:
         return pages, len(cached) * PAGE
 
     def lookup(self, owner: Owner, ids: Ids) -> list[int]:
-        """The pages that hold a beginning of `ids`, the last of them left out."""
+        """Return the pages that hold a beginning of `ids`, leaving out the last id."""
         link: Owner | int = owner
         pages: list[int] = []
         for end in range(PAGE, len(ids), PAGE):
@@ -137,7 +137,7 @@ class PageAllocator:
             link = self._links[page]
 
     def release(self, pages: list[int]) -> None:
-        """A row needs them no more. The end of what it read is given away before its beginning."""
+        """Release a row's pages; the end of what it read is reused before its beginning."""
         for page in reversed(pages):
             self._users[page] -= 1
             if self._users[page]:

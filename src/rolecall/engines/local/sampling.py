@@ -60,7 +60,7 @@ def _walked(logits_B_V: Tensor, uniform_B: Tensor, temperature_B: Tensor) -> tup
 
 
 def _inverted(weights_B_V: Tensor, uniform_B: Tensor) -> Tensor:
-    """The first token at which the running sum of the weights passes uniform * their whole sum.
+    """Return the first token at which the weights' running sum passes uniform * their whole sum.
 
     Sums are float64: over 150,000 tokens a float32 running sum is off by more than rare tokens
     weigh. They are made of blocks, so that only one block a row is summed token by token.

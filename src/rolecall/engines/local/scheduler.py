@@ -103,7 +103,7 @@ class Scheduler:
         self._cancelled = False
 
     def publish(self, policy: str, version: int) -> None:
-        """The policy's weights have changed: its rows go on with what the new ones would see."""
+        """Follow a policy's new weights: its rows go on with what the new weights would see."""
         self.versions[policy] = version
         self._versions = None
         self.stale.add(policy)
@@ -256,7 +256,7 @@ class Scheduler:
         return self._recorded
 
     def _table(self, chunks: list[PrefillChunk], *, decoding: int) -> Tensor:
-        """The pages of these lines and pieces: [rows, P]."""
+        """Return the pages of these lines and chunks: [rows, P]."""
         table = self.lines["pages"][:decoding]
         width = max(table.shape[1], *(len(chunk.row.pages) for chunk in chunks))
         new = np.zeros((len(chunks), width), dtype=np.int32)
@@ -336,5 +336,5 @@ class Scheduler:
 
 
 def _order(row: Sequence) -> tuple[bool, tuple[str, int, tuple[int, ...]], str]:
-    """A row that is read in part goes first."""
+    """Return a row's sort key; a row that is partly read goes first."""
     return not row.num_read, row.request.order, row.request.policy

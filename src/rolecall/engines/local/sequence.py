@@ -26,7 +26,7 @@ class Sequence:
 
 
 def make_sequences(request: Request, *, limits: dict[str, int], ends: list[int]) -> list[Sequence]:
-    """A row for each completion. Raises ContextFullError if the prompt reaches a limit."""
+    """Make a row for each completion; raises ContextFullError if the prompt reaches a limit."""
     sampling = request.sampling
     limit = min(limits, key=lambda name: limits[name])
     room = limits[limit] - len(request.prompt)

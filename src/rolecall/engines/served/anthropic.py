@@ -31,7 +31,7 @@ class AnthropicEngine(ProviderEngine["anthropic.types.Message"]):
         )
 
     async def send(self, question: Question, seed: int) -> anthropic.types.Message:
-        """The API knows no seeds."""
+        """Send a question to the API, which has no seeds."""
         sampling, options = question.sampling, JsonObject()
         system, options["messages"] = split_system(question.messages)
         if system is not None:

@@ -31,7 +31,7 @@ class GoogleEngine(ProviderEngine["types.GenerateContentResponse"]):
     options: GoogleEngineConfig
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        """Raises ValueError for Vertex AI without a key and a project."""
+        """Connect to Vertex AI; raises ValueError without a key and a project."""
         super().__init__(*arguments, **named)
         if self.key is None and "GOOGLE_CLOUD_PROJECT" not in os.environ:
             raise ValueError(

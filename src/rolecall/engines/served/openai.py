@@ -54,7 +54,7 @@ class OpenAIEngine(ProviderEngine[bytes]):
         return _read_answer(answer, sampling), _read_counts(answer)
 
     async def generate(self, request: Request) -> list[Completion]:
-        """Raises ServerError where the server gives no token ids."""
+        """Sample completions; raises ServerError if the server gives no token ids."""
         sampling = request.sampling
         body = {
             "prompt": request.prompt.tolist(),
@@ -70,7 +70,10 @@ class OpenAIEngine(ProviderEngine[bytes]):
         return await self.server.gather_calls(request.id, calls)
 
     async def check(self) -> None:
-        """A server without a list of models is taken at its word."""
+        """Check that the server grants access.
+
+        A server without a list of models is taken at its word.
+        """
         try:
             deadline_s = min(CHECK_S, self.options.timeout_s)
             await self.server.tell("GET", "/models", deadline_s=deadline_s)
@@ -122,7 +125,7 @@ def _read_counts(found: JsonValue) -> TokenCounts:
 
 
 def _read_answer(found: JsonValue, sampling: Sampling) -> Answer:
-    """The first choice of a chat completion. Raises MalformedError."""
+    """Read the first choice of a chat completion; raises MalformedError."""
     choice = dig(found, "choices", 0)
     message = dig(choice, "message")
     if not isinstance(message, dict):
@@ -145,7 +148,7 @@ def _read_answer(found: JsonValue, sampling: Sampling) -> Answer:
 
 
 def _read_completion(found: JsonValue) -> Completion:
-    """The first choice of a completion with its tokens. Raises MalformedError, ServerError."""
+    """Read the first choice of a completion with its tokens; raises MalformedError, ServerError."""
     choice = dig(found, "choices", 0)
     if not isinstance(choice, dict):
         raise MalformedError(f"no choices[0]{_instead(found)}")

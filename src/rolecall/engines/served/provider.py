@@ -85,7 +85,7 @@ class ProviderEngine(TextEngine, Generic[Content]):
         raise ValueError(f"policy {policy!r} is not trained: engine {name} scores nothing")
 
     def check_budget(self) -> None:
-        """Raises BudgetSpentError ahead of a request that nobody may pay for."""
+        """Check the budget ahead of a request; raises BudgetSpentError if it is spent."""
         if bound := self.account.spent.find_reached(self.account.budget):
             names = ", ".join(f"policies.{name}" for name in self.policies)
             raise BudgetSpentError(

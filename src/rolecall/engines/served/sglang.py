@@ -73,7 +73,7 @@ class SGLangEngine(FileEngine):
         return await self._connection.gather_calls(request.id, [self._sampled(row) for row in rows])
 
     async def cancel(self, request_id: str) -> None:
-        """The server ends what nobody waits for."""
+        """Cancel a request, so that the server ends what nobody waits for."""
         self._connection.cancel(request_id)
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
@@ -132,7 +132,7 @@ class SGLangEngine(FileEngine):
         await self._connection.tell("POST", "/continue_generation", body={})
 
     async def reset_prefix_cache(self) -> None:
-        """Raises InfrastructureError while the server still samples."""
+        """Reset the prefix cache; raises InfrastructureError while the server still samples."""
         await self._connection.tell("POST", "/flush_cache", body={})
 
     async def sleep(self, *, weights: bool) -> None:
@@ -219,11 +219,11 @@ class SGLangEngine(FileEngine):
         return self._max_length
 
     def _adapter(self, policy: str) -> dict[str, str]:
-        """The key of a request that names its adapter; none for the base."""
+        """Return the key of a request that names its policy's adapter; none for the base."""
         return {"lora_path": self._adapters[policy]} if policy in self._adapters else {}
 
     def _known(self, policy: str) -> Adapter | None:
-        """Raises ValueError where the engine does not serve the policy."""
+        """Return a policy's adapter; raises ValueError if the engine does not serve the policy."""
         if policy not in self.policies:
             names = ", ".join(sorted(self.policies))
             raise ValueError(f"this SGLang engine serves {names}, not {policy!r}")
@@ -262,7 +262,7 @@ def _columns(found: list[tuple[float, int, str]]) -> tuple[Ids, Floats]:
 
 
 def _scored(found: JsonValue, tokens: Ids) -> Floats:
-    """The log-probs of the last tokens of an input. Raises MalformedError."""
+    """Return the log-probs of the last tokens of an input; raises MalformedError."""
     entries = dig(found, "meta_info", "input_token_logprobs")
     if not isinstance(entries, list) or len(entries) < len(tokens):
         raise MalformedError("meta_info has no input_token_logprobs of all tokens")
@@ -273,7 +273,7 @@ def _scored(found: JsonValue, tokens: Ids) -> Floats:
 
 
 def _finish(found: JsonValue) -> str:
-    """Raises InfrastructureError for a request that the server ended."""
+    """Return why a request finished; raises InfrastructureError if the server aborted it."""
     reason = dig(found, "meta_info", "finish_reason", "type")
     if reason == "abort":
         message = dig(found, "meta_info", "finish_reason", "message") or "it was paused or aborted"
@@ -285,7 +285,7 @@ def _finish(found: JsonValue) -> str:
 
 @contextmanager
 def _shown(folder: Path, place: str | None, name: str) -> Iterator[Path]:
-    """The folder as the server finds it: itself, or while inside a copy in a shared place."""
+    """Yield the folder as the server sees it: itself, or a temporary copy in a shared folder."""
     if place is None:
         yield folder.resolve()
         return
@@ -297,7 +297,7 @@ def _shown(folder: Path, place: str | None, name: str) -> Iterator[Path]:
 
 
 def _try_out(place: Path) -> None:
-    """Raises ValueError where nothing can be written."""
+    """Check that a folder can be written to; raises ValueError otherwise."""
     mark = place / f".rolecall-{secrets.token_hex(4)}"
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -158,7 +158,7 @@ class VllmEngine(DirectEngine):
         await self._ask("receive", policy=policy, version=version, at=asdict(at), number=number)
 
     def _known(self, policy: str) -> Adapter | None:
-        """Raises ValueError where the engine does not serve the policy."""
+        """Return a policy's adapter; raises ValueError if the engine does not serve the policy."""
         if policy not in self.policies:
             names = ", ".join(sorted(self.policies))
             raise ValueError(f"this vLLM engine serves {names}, not {policy!r}")
@@ -224,7 +224,7 @@ def _check(sampling: Sampling) -> None:
 
 
 def _adapter_files(folder: Path, most: int) -> list[Path]:
-    """Raises ValueError where there is no adapter of at most that rank."""
+    """Return an adapter's files; raises ValueError if there is none of at most that rank."""
     weights, config = folder / "adapter_model.safetensors", folder / "adapter_config.json"
     if not weights.is_file() or not config.is_file():
         raise ValueError(f"{folder} has no adapter_model.safetensors and adapter_config.json")

@@ -110,7 +110,7 @@ def plan_launch(
 
 
 def _adapters(policies: Mapping[str, Adapter | None]) -> dict[str, Adapter]:
-    """Raises ConfigError unless there are adapters alone, or one policy with all weights."""
+    """Return the adapters; raises ConfigError unless all are adapters, or one policy is whole."""
     adapters = {name: adapter for name, adapter in sorted(policies.items()) if adapter is not None}
     whole = sorted(policies.keys() - adapters.keys())
     if whole and len(policies) > 1:
@@ -122,7 +122,7 @@ def _adapters(policies: Mapping[str, Adapter | None]) -> dict[str, Adapter]:
 
 
 def _room(adapters: dict[str, Adapter]) -> int:
-    """The smallest rank that vLLM has room for and that holds all adapters."""
+    """Return the smallest rank that vLLM has room for and that holds all adapters."""
     name = max(adapters, key=lambda name: adapters[name].rank)
     largest = adapters[name].rank
     if largest > RANKS[-1]:
@@ -186,7 +186,10 @@ def _context(model: str, length: int | None) -> int | None:
 
 
 def _check_kernels(model: str, dtype: str) -> None:
-    """Raises ConfigError where vLLM on a CPU would fail at its first token."""
+    """Check that vLLM can compute a model on a CPU; raises ConfigError otherwise.
+
+    vLLM itself would fail at the first token.
+    """
     config = _config(model)
     if "linear_attention" in _kinds(model) and dtype != "bfloat16":
         raise ConfigError(
@@ -202,7 +205,7 @@ def _check_kernels(model: str, dtype: str) -> None:
 
 
 def check_updates(model: str) -> None:
-    """Raises ConfigError for a model whose weights vLLM cannot update on a CPU."""
+    """Check that vLLM can update a model's weights on a CPU; raises ConfigError otherwise."""
     config = _config(model)
     if any(getattr(config, key, None) for key in NUM_EXPERTS) or _kinds(model) - ATTENTION:
         raise ConfigError(
@@ -212,7 +215,7 @@ def check_updates(model: str) -> None:
 
 
 def check_division(model: str, parts: int) -> None:
-    """Raises ConfigError where vLLM could not divide a model among that many GPUs."""
+    """Check that vLLM can divide a model among that many GPUs; raises ConfigError otherwise."""
     config = _config(model)
     heads = config.num_attention_heads
     shared = getattr(config, "num_key_value_heads", None) or heads
@@ -232,7 +235,7 @@ def check_division(model: str, parts: int) -> None:
 
 
 def environment(launch: Launch, *, scratch: Path) -> dict[str, str]:
-    """The process's variables; `scratch` is a folder for vLLM's own sockets and files."""
+    """Return the process's variables; `scratch` is a folder for vLLM's own sockets and files."""
     ours = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",

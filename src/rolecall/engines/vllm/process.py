@@ -62,7 +62,7 @@ class VllmProcess:
         self._thread.start()
 
     def call(self, method: str, **arguments: Any) -> Call:
-        """Raises InfrastructureError where the process has ended."""
+        """Send a call to the process; raises InfrastructureError if the process has ended."""
         call = Call(next(self._numbers), Future())
         with self._lock:
             if self._gone:
@@ -197,6 +197,6 @@ def _reaped(process: subprocess.Popen[bytes], patience_s: float) -> str:
 
 
 def _cause(lines: list[str]) -> str:
-    """The first error of a log: those that follow say that this one happened."""
+    """Return the first error of a log; those that follow only report it."""
     matches = (re.search(r"(?<![\w.])[\w.]*(Error|Exception)(: .+|$)", line) for line in lines)
     return next((f": {match[0]}" for match in matches if match), "")

@@ -30,7 +30,7 @@ from rolecall.engines.vllm.launch import Launch
 
 
 def start(launch: Launch) -> AsyncLLM:
-    """vLLM with the model loaded; its engine core is a process below this one."""
+    """Start vLLM with the model loaded; its engine core is a process below this one."""
     arguments = dict(launch.arguments)
     config = AsyncEngineArgs(**arguments).create_engine_config()
     if launch.on_cpu and config.parallel_config.world_size == 1:
@@ -46,7 +46,7 @@ def start(launch: Launch) -> AsyncLLM:
 def parameters(
     sampling: Sampling, *, seed: int, limit: int, ends: tuple[int, ...]
 ) -> SamplingParams:
-    """vLLM's sampling parameters for one completion of at most `limit` tokens."""
+    """Return vLLM's sampling parameters for one completion of at most `limit` tokens."""
     return SamplingParams(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -79,7 +79,10 @@ class Service:
         self._broken = ""  # why its weights are unknown
 
     async def begin(self) -> int:
-        """The most tokens of a row. Raises ValueError where adapters' layers cannot have any."""
+        """Begin to serve and return the most tokens of a row.
+
+        Raises ValueError if layers that an adapter names cannot have adapters.
+        """
         await self._label()
         if self.launch.adapters:
             await self.llm.collective_rpc("start_adapters", args=(list(self._adapters),))
@@ -166,7 +169,10 @@ class Service:
                 await self._sample_again()
 
     async def _take_adapter(self, policy: str, folder: str) -> None:
-        """Raises ValueError where it does not fit: vLLM keeps the adapter it has."""
+        """Load an adapter.
+
+        Raises ValueError if it does not fit: vLLM keeps the adapter it has.
+        """
         number = self._adapters[policy].lora_int_id
         answers = await self.llm.collective_rpc("take_adapter", args=(policy, number, folder))
         if wrong := next(filter(None, answers), ""):
@@ -175,7 +181,7 @@ class Service:
         self._adapters[policy] = LoRARequest(policy, number, folder)
 
     async def _take_all(self, method: str, *arguments: Any, of: str) -> None:
-        """Raises ValueError where they do not fit or do not come."""
+        """Load all weights; raises ValueError if they do not fit or do not arrive."""
         self._broken = f"vLLM's weights are unknown since it could not load {of}"
         answers = await self.llm.collective_rpc(method, args=arguments)
         if wrong := next(filter(None, answers), ""):
@@ -220,7 +226,7 @@ class Service:
                 await self.llm.release_kv_cache_memory()
 
     async def wake(self, *, part: Literal["weights", "cache"]) -> None:
-        """vLLM samples again once both parts are there, unless it is paused."""
+        """Wake a part; vLLM samples again once both parts are there, unless it is paused."""
         async with self._changing:
             awake = await self.llm.wake_up(["weights" if part == "weights" else "kv_cache"])
             if not awake:

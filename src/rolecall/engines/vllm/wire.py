@@ -31,7 +31,7 @@ def pack(message: Any) -> bytes:
 
 
 def read(connection: socket.socket) -> Any | None:
-    """The next message; None at the end. Raises TimeoutError as the socket does."""
+    """Read the next message; None at the end. Raises TimeoutError as the socket does."""
     head = _exactly(connection, LENGTH.size)
     body = _exactly(connection, LENGTH.unpack(head)[0]) if head else b""
     return pickle.loads(body) if body else None

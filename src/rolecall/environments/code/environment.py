@@ -113,14 +113,14 @@ class CodeEnvironment:
         report_references(check, path)
 
     def _new_sandbox(self) -> Bubblewrap:
-        """Raises SandboxError where this machine can have none."""
+        """Make a sandbox; raises SandboxError if this machine can have none."""
         return Bubblewrap(packages=self._packages, unenforced=self._unenforced)
 
     def open(self, task: Task, *, seed: int) -> World:
         return CodeWorld(task, self.sandbox, ran=self._ran, limits=self.limits, measure=self.score)
 
     async def check(self) -> None:
-        """Raises SandboxError where no program can be run."""
+        """Check that a program can be run; raises SandboxError otherwise."""
         await try_out(self._new_sandbox(), self.limits)
 
     async def close(self) -> None:
@@ -189,8 +189,10 @@ class CodeWorld(World):
         return Observation(_told(wrong, pairs), reward=reward, done=not wrong)
 
     async def _worth(self, pairs: list[Pair]) -> float:
-        """The share of tests that the reference passes; where wrong programs are known, times the
-        share of those that such a test exposes. Without a reference 0.
+        """Return the share of tests that the reference passes; 0 without a reference.
+
+        If the task has wrong programs, the share is multiplied by the share of those that such a
+        test exposes.
         """
         reference = self.task.info.get("reference")
         if reference is None:

@@ -35,7 +35,7 @@ class Pair:
 
 
 def read_pair(line: str, *, entry_point: str) -> Pair | None:
-    """A line of the form above; None if it has another. No `entry_point`: input == output."""
+    """Read a line of the form above; None if it has another. No `entry_point`: input == output."""
     try:
         compared = ast.parse(line.strip(), mode="eval").body
         if not isinstance(compared, ast.Compare) or len(compared.ops) != 1:
@@ -69,7 +69,7 @@ async def mismatches(
     entry_point: str,
     limits: Limits,
 ) -> dict[int, str]:
-    """Number of each pair that fails -> what the program does instead.
+    """Return, by the number of each pair that fails, what the program does instead.
 
     A program that does not load, or never returns, fails all. Raises SandboxError.
     """

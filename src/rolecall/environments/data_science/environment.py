@@ -105,7 +105,7 @@ class DataScienceEnvironment:
         return gather(self.sources[split], read=read)
 
     def open(self, task: Task, *, seed: int) -> World:
-        """Raises ValueError if a file of the task is missing."""
+        """Open the world of a task; raises ValueError if a file of the task is missing."""
         return DataScienceWorld(task, self._run, limits=self._python.limits)
 
     async def _run(self, run: Run) -> Ran:
@@ -114,7 +114,7 @@ class DataScienceEnvironment:
         return await sandbox.run(run)
 
     async def check(self) -> None:
-        """Raises SandboxError where no program can be run."""
+        """Check that a program can be run; raises SandboxError otherwise."""
         await self._python.check()
 
     async def close(self) -> None:
@@ -171,7 +171,7 @@ class DataScienceWorld(World):
         return text
 
     async def step(self, agent: str, action: str) -> Observation:
-        """The end of a role's work, whose name is `agent`: what there is and what it lacks."""
+        """End the work of the role `agent` and list the files there are and those it lacks."""
         lacking = [name for name in REQUIRED.get(agent, ()) if name not in self.files]
         self.missing[agent] = lacking
         note = f"\nMissing: {', '.join(lacking)}" if lacking else ""
@@ -205,7 +205,7 @@ class DataScienceWorld(World):
         return f"Files: {', '.join(sorted(self.files))}"
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        """The normalised score, at most 1; the raw one and what is above 1 are metrics.
+        """Return the normalised score, at most 1; the raw one and what is above 1 are metrics.
 
         Counts `completed`, or why the submission has no score, and each role's missing files.
         """

@@ -118,7 +118,7 @@ def _classes(random: np.random.Generator, signal: Numbers) -> Drawn:
 
 
 def _ranking(random: np.random.Generator, signal: Numbers) -> Drawn:
-    """A logistic model of two classes; the best prediction is its chance of "yes"."""
+    """Draw from a logistic model of two classes; the best prediction is its chance of "yes"."""
     chances = 1 / (1 + np.exp(-3 * signal))
     yes = random.uniform(size=len(chances)) < chances
     return ["yes" if value else "no" for value in yes], [f"{chance:.6f}" for chance in chances]

@@ -52,7 +52,7 @@ class Game(Protocol):
         ...
 
     def forfeit(self, seat: int) -> None:
-        """The seat gives up; the game is over."""
+        """Give up a seat, which ends the game."""
         ...
 
 

@@ -29,7 +29,7 @@ class Actions:
         return "You may: " + ", ".join(f"[{name}]" for name in self.names)
 
     def read(self, text: str) -> Any | None:
-        """The one action that the text names; None if it names none, several or an unknown one.
+        """Return the one action that the text names; None for none, several or an unknown one.
 
         With the names ("left", "right"): read("I go [Left].") -> 0, read("left") -> None.
         """
@@ -43,7 +43,10 @@ class Actions:
 
 
 def describe_actions(space: Any, names: Sequence[str] | None) -> Actions:
-    """Raises ValueError for a space of another kind, and for names that do not fit it."""
+    """Describe the actions of a space.
+
+    Raises ValueError for a space of another kind, and for names that do not fit it.
+    """
     spaces = optional("gymnasium.spaces", extra="gym")
     if isinstance(space, spaces.Text):
         if names is not None:
@@ -60,5 +63,5 @@ def describe_actions(space: Any, names: Sequence[str] | None) -> Actions:
 
 
 def choose_display(path: str | None, *, key: str) -> Show:
-    """The function at an import path; without one `str`. Raises ConfigError naming the key."""
+    """Import the display function at `path`, by default `str`; raises ConfigError naming `key`."""
     return str if path is None else registry.import_object(path, key=key)

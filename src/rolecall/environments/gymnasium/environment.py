@@ -130,7 +130,7 @@ class GymnasiumWorld(World):
         return Observation(play.show(seen), reward=paid, done=bool(terminated or truncated))
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        """Raises ValueError for a sum of rewards that is not between `low` and `high`."""
+        """Scale the sum of rewards to 0 .. 1; raises ValueError unless it is in `low` .. `high`."""
         episode.metrics["count/illegal_actions"] = float(self.num_illegal)
         share = (self.total - self.play.low) / (self.play.high - self.play.low)
         if not -1e-9 <= share <= 1 + 1e-9:
@@ -139,7 +139,10 @@ class GymnasiumWorld(World):
         return {"team": min(1.0, max(0.0, share))}
 
     async def close(self) -> None:
-        """An environment that hangs is left behind: closing it would hang as well."""
+        """Close the environment.
+
+        One that hangs is left behind: closing it would hang as well.
+        """
         if self.env is not None and not self.under_way:
             await self._call(self.env.close)
 

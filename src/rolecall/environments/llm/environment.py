@@ -122,7 +122,7 @@ class LlmWorld(World):
         return await self._answer(OPENING) if self.setting.opens else Observation("")
 
     async def step(self, agent: str, action: str) -> Observation:
-        """Raises InfrastructureError if the frozen LLM does not answer."""
+        """Send an action to the frozen LLM; raises InfrastructureError if it does not answer."""
         return await self._answer(f"[{agent}]\n{visible(action)}")
 
     async def score(self, episode: Episode) -> dict[str, float]:

@@ -86,7 +86,7 @@ class MathEnvironment:
         return selected
 
     def _tell_unreadable(self, split: str, answers: list[object]) -> None:
-        """Some rows hold references that no parser reads; better said now than found in a run."""
+        """Warn of references that no parser reads, before a run meets them."""
         unreadable = self.judge.unreadable(answers, limit_s=LOOKING_S)
         if unreadable:
             notices.warning(
@@ -117,7 +117,7 @@ class MathWorld(World):
         return fork
 
     async def step(self, agent: str, action: str) -> Observation:
-        """A `<verify>` tag is a verdict on the newest answer; anything else proposes an answer.
+        """Judge a `<verify>` tag as a verdict on the newest answer, and anything else as an answer.
 
         A right verdict earns its agent 1; a right answer earns the team 1.
         """

@@ -52,7 +52,7 @@ TYPOGRAPHY = re.compile(r"\\[,;:! ]|[\s$.,{}]")
 
 
 def math_tasks(path: Path, *, source: str | None = None) -> list[Task]:
-    """The tasks of a file, in its order; columns that are not question, truth or id go to `info`.
+    """Read the tasks of a file, in its order; columns but question, truth and id go to `info`.
 
     {"question": "1 + 1?", "answer": "It is 2.\\n#### 2", "level": 1} in sums.jsonl, line 4 ->
     Task("sums-4", "1 + 1?", "2", {"level": 1, "solution": "It is 2.\\n#### 2", "source": "sums"})

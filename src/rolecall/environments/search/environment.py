@@ -100,7 +100,7 @@ class SearchEnvironment:
         return SearchWorld(task, self.client, topk=self.topk, metric=self.metric)
 
     async def check(self) -> None:
-        """Raises SearchDownError where nobody answers."""
+        """Check the search service; raises SearchDownError if nobody answers."""
         await self.client.check()
 
     async def close(self) -> None:
@@ -128,10 +128,10 @@ class SearchWorld(World):
         return [search_tool(self.client, topk=self.topk)]
 
     async def step(self, agent: str, action: str) -> Observation:
-        """An `<answer>` ends the episode, a `<search>` is answered with documents.
+        """Answer a `<search>` with documents, or end the episode at an `<answer>`.
 
-        Without words to search for there is a notice, and the turn is spent. Raises SearchError
-        if the search itself fails.
+        Without words to search for the observation is a notice, and the turn is spent. Raises
+        SearchError if the search itself fails.
         """
         answer = find_tag(action, "answer")
         if answer is not None:

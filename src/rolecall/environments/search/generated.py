@@ -88,7 +88,7 @@ class HopWorld:
     """`passages` of a whole world, and the questions of each split in a fixed shuffled order."""
 
     def __init__(self, *, num_passages: int = 300, seed: int = 0) -> None:
-        """Raises ValueError for a size that the invented names do not allow."""
+        """Generate passages; raises ValueError for a size that the invented names do not allow."""
         if not SIZES[0] <= num_passages <= SIZES[1]:
             raise ValueError(f"a generated corpus has {SIZES[0]} to {SIZES[1]} passages")
         self.seed = seed

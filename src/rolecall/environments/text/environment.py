@@ -88,7 +88,7 @@ class TextWorld(World):
         return Observation(visible(action), team=await self._likeness(action))
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        """An empty answer, and one that the length limit cut, scores 0."""
+        """Score the answer; an empty one, and one that the length limit cut, scores 0."""
         if episode.is_truncated:
             return {"team": 0.0}
         return {"team": await self._likeness(episode.answer)}

@@ -22,7 +22,7 @@ def text_tasks(
     answer: str | None,
     check: Callable[[Task], object] | None = None,
 ) -> list[Task]:
-    """The tasks of a file, in its order; columns that are not question, answer or id go to `info`.
+    """Read the tasks of a file, in its order; columns but question, answer and id go to `info`.
 
     {"question": "Who wrote Emma?", "answer": ["Jane Austen", "Austen"], "year": 1815} in
     books.jsonl, line 2 -> Task("books-2", "Who wrote Emma?", ["Jane Austen", "Austen"],

@@ -77,7 +77,7 @@ class ToolUseWorld(World):
     def tools(self) -> list[Tool]:
         @tool
         async def lookup(name: str) -> str:
-            """What is known of something, by its name."""
+            """Look up what is known of something, by its name."""
             fact = self.facts.get(name.strip().casefold())
             if fact is None:
                 raise ToolError(f"nothing is known of {name!r}")
@@ -86,7 +86,7 @@ class ToolUseWorld(World):
         return [lookup] if self.facts else []
 
     async def step(self, agent: str, action: str) -> Observation:
-        """An `<answer>` ends the episode; without one there is a notice."""
+        """End the episode at an `<answer>`; without one return a notice."""
         answer = find_tag(action, "answer")
         if not answer:
             return Observation(NOTICE)

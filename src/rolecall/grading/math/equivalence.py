@@ -70,9 +70,9 @@ class MathJudge:
         return verdict
 
     def unreadable(self, truths: Iterable[object], *, limit_s: float) -> list[str]:
-        """References of `truths` that nothing can read, so that text decides; it blocks.
+        """Return references of `truths` that nothing can read, so that text decides; it blocks.
 
-        Looks for `limit_s` at most: what is not reached is found out when it is first needed.
+        Looks for `limit_s` at most: the rest is checked when it is first needed.
         """
         until = time.monotonic() + limit_s
         unread = []

@@ -41,7 +41,7 @@ def align(given: str, reference: str) -> tuple[str, str]:
 
 
 def quick_pair(given: str, reference: str) -> bool | None:
-    """The rules on two aligned answers."""
+    """Apply the rules to two aligned answers."""
     if not given or not reference:
         return False
     return True if given == reference else _same(read(given), read(reference))

@@ -115,7 +115,7 @@ def _strip_end(text: str) -> str:
 
 
 def _space(match: re.Match[str]) -> str:
-    """Keeps the space that LaTeX or a pair of digits needs, drops every other."""
+    """Keep the space that LaTeX or a pair of digits needs, drop every other."""
     if match[1] or match[2]:
         return (match[1] or match[2]) + " "
     before = match.string[match.start() - 1 : match.start()]

@@ -19,7 +19,7 @@ ADAPTER = "trained"  # its name on the ranks, where a base has one adapter
 
 
 def built_member(spec: LearnerSpec, device: torch.device) -> Member:
-    """Raises ValueError where a base cannot be loaded."""
+    """Build the member of a spec; raises ValueError if a base cannot be loaded."""
     return _replicated(spec, device) if spec.kind == "replicated" else _sharded(spec, device)
 
 
@@ -72,9 +72,9 @@ def _sharded(spec: LearnerSpec, device: torch.device) -> Member:
 def _shares(
     spec: LearnerSpec, base: str, device: torch.device, *, trained: bool
 ) -> tuple[LanguageModel, LogProbs]:
-    """A model of which this rank holds its shares, and the pass that gathers them.
+    """Build a model of which this rank holds its shares, and the pass that gathers them.
 
-    No rank ever holds the whole model, where its files name the weights as the model does.
+    No rank ever holds the whole model if its files name the weights as the model does.
     """
     dtype = getattr(torch, spec.dtype)
     has_masters = trained and spec.adapter is None and dtype != torch.float32
@@ -109,7 +109,7 @@ def _shares(
 
 
 def _hollow(spec: LearnerSpec, base: str, skeleton: Skeleton, *, adapted: bool) -> LanguageModel:
-    """The model without its weights, and an adapter's first ones."""
+    """Build the model without its weights, and an adapter's first ones."""
     tokenizer = load_tokenizer(base)
     if not adapted or spec.adapter is None:
         return LanguageModel(skeleton.model, tokenizer)

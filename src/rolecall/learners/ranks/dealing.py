@@ -33,7 +33,7 @@ def deal(batches: list[Batch], ranks: int, *, evenly: bool) -> Dealt:
 
 
 def make_row(tokens: Ids, *, name: str) -> Batch:
-    """The batch in which every token after the first one was sampled at temperature 1."""
+    """Return the batch in which every token after the first one was sampled at temperature 1."""
     turn = Turn(
         id=name, task="", episode="", agent="", policy="", path=(),
         prompt=tokens[:1], tokens=tokens[1:],

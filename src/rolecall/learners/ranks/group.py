@@ -30,7 +30,7 @@ class RankError(RunEndingError):
     """A rank has died or failed; all others have been ended."""
 
     def __init__(self, why: str, *, raised: bool = False) -> None:
-        """`raised`: the rank has not been lost, what it was asked for raised an error."""
+        """Initialize the error; `raised`: the rank is not lost, its method raised an error."""
         super().__init__(why)
         self.raised = raised
 
@@ -58,7 +58,7 @@ class Hosts(Protocol):
         ...
 
     def silent(self, *, within_s: float) -> int | None:
-        """The first that does not answer in time."""
+        """Return the first rank that does not answer in time."""
         ...
 
     def describe_end(self, rank: int) -> str: ...
@@ -184,9 +184,10 @@ class RankGroup:
     def call(
         self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None
     ) -> list[Any]:
-        """The answers of all ranks, in order; `each`: what each rank is told in addition.
+        """Call a method of all ranks and return their answers, in order.
 
-        Raises RankError, after which no rank runs any more.
+        `each`: further arguments for each rank. Raises RankError, after which no rank runs any
+        more.
         """
         more = each or [()] * self.size
         with self._lock:
@@ -200,7 +201,10 @@ class RankGroup:
             return self._answers()
 
     def _answers(self) -> list[Any]:
-        """Raises RankError where a rank failed, died, or did not start in time."""
+        """Collect the answers.
+
+        Raises RankError if a rank failed, died, or did not start in time.
+        """
         until = self._waits_until
         answers: dict[int, Any] = {}
         failures: dict[int, wire.Failure | None] = {}  # None: it has died
@@ -239,7 +243,7 @@ class RankGroup:
         return [answers[rank] for rank in range(self.size)]
 
     def _listen(self, hosts: Hosts) -> None:
-        """Raises RankError where one does not say that it is alive."""
+        """Check that all ranks are alive; raises RankError if one does not answer."""
         rank = hosts.silent(within_s=self._heartbeat_s)
         if rank is not None:
             raise self._ended(
@@ -311,12 +315,12 @@ class RankGroup:
         return None if self._hosts is None else self._hosts.machine
 
     def use(self, name: str) -> None:
-        """A learner of this name lives here."""
+        """Register a learner of this name as a user of the group."""
         assert name not in self._users, name
         self._users.add(name)
 
     def leave(self, name: str) -> None:
-        """The learner has been closed; the last one closes the group."""
+        """Unregister a closed learner; the last one closes the group."""
         with self._lock:
             self._users.discard(name)
             if not self._users:

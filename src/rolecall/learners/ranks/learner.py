@@ -197,7 +197,7 @@ class RankedLearner(Learner):
 
 
 def _added(by_rank: list[dict[str, Sums]]) -> dict[str, Sums]:
-    """The sums of all ranks, by agent."""
+    """Add the sums of all ranks, by agent."""
     totals: dict[str, Sums] = {}
     for sums in by_rank:
         for agent, mine in sums.items():

@@ -54,7 +54,7 @@ class Member(LocalLearner):
         return float(total)
 
     def _take_gradient(self) -> list[Tensor | None]:
-        """The sums over all ranks; None where no rank has a gradient."""
+        """Take the gradients' sums over all ranks; None where no rank has a gradient."""
         masters, gradients = self.stepper.masters, super()._take_gradient()
         there = [float(gradient is not None) for gradient in gradients]
         counts = torch.tensor(there, dtype=torch.float64, device=self.model.device)
@@ -113,7 +113,7 @@ class Member(LocalLearner):
         return ""
 
     def written(self, parameter: Tensor) -> torch.dtype:
-        """The dtype in which a weight is published."""
+        """Return the dtype in which a weight is published."""
         return parameter.dtype
 
     @property

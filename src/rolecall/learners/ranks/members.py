@@ -73,7 +73,7 @@ class Members:
         self._everywhere(lambda: learner.save(folder))
 
     def load(self, name: str, folder: Path) -> tuple[int, int, int]:
-        """Returns the version, how many steps were skipped in a row, and how many were made."""
+        """Load a learner; returns its version, the steps skipped in a row, and the steps made."""
         learner = self.learners[name]
         learner.load(folder)
         return learner.version, learner.num_skipped, learner.num_steps

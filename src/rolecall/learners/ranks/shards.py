@@ -37,7 +37,7 @@ class ShardReader(FileSystemReader):
     """Reads shards that this package has written: tensors, in files of the folder itself."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Raises pickle.UnpicklingError where a description holds anything else."""
+        """Read the metadata; raises pickle.UnpicklingError if a description holds anything else."""
         with Path(self.path, ".metadata").open("rb") as file:
             metadata = _DescriptionUnpickler(file).load()
         _check(metadata)

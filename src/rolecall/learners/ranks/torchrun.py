@@ -46,7 +46,7 @@ def is_server() -> bool:
 
 
 def local_rank() -> int:
-    """The number of this process among those of its machine."""
+    """Return the number of this process among those of its machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
@@ -70,7 +70,7 @@ def serve_trainer(serve: Callable[[Connection], None]) -> None:
 
 
 def _read_address(text: bytes) -> tuple[str, int] | None:
-    """Raises RunEndingError where no address stands there."""
+    """Read a trainer's address; raises RunEndingError if the text is not an address."""
     try:
         address = json.loads(text)
         return None if address is None else (str(address[0]), int(address[1]))
@@ -90,9 +90,9 @@ def dismiss() -> None:
 
 
 def accept_ranks(*, timeout_s: float) -> dict[int, tuple[Connection, int]]:
-    """The connections of all ranks but 0, by rank, with their numbers on their machines.
+    """Return the connections of all ranks but 0, by rank, with their numbers on their machines.
 
-    Those that have not come in time are missing.
+    Ranks that do not connect in time are missing.
     """
     number = size()
     assert number is not None, "torchrun has started this process"
@@ -114,7 +114,7 @@ def _tell(address: tuple[str, int] | None) -> None:
 
 
 def _store() -> Store:
-    """torchrun's own, which its agent keeps."""
+    """Connect to torchrun's own store, which its agent keeps."""
     from torch.distributed import TCPStore
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

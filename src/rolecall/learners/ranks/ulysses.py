@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @cache
 def sharers(size: int) -> ProcessGroup:
-    """The process group of those that share rows with this rank: `size` neighbours."""
+    """Return the process group of ranks that share rows with this one: `size` neighbours."""
     count, mine = distributed.get_world_size(), distributed.get_rank()
     groups = [
         distributed.new_group(list(range(start, start + size))) for start in range(0, count, size)
@@ -74,7 +74,7 @@ class SharedRow(LogProbs):
         )
 
     def targets(self, batch: Batch) -> NDArray[np.int64]:
-        """The sampled tokens that this rank predicts."""
+        """Return the sampled tokens that this rank predicts."""
         own_tokens = -(-len(batch.tokens) // self.size)
         sampled = np.flatnonzero(batch.mask)
         return sampled[batch.parent[sampled] // own_tokens == self.place]
@@ -103,8 +103,9 @@ class HeadsForTokens:
         scale: float,
         rule: ScoreRule | None = None,
     ) -> Tensor:
-        """query [H, n, D] and the like -> [n, H, D]. Raises ValueError for sinks, which are of all
-        heads.
+        """Attend with query [H, n, D] and the like -> [n, H, D].
+
+        Raises ValueError for sinks, which belong to all heads.
         """
         if rule is not None and rule.sinks is not None:
             raise ValueError(

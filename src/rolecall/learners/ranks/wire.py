@@ -73,7 +73,7 @@ def send(connection: Connection, message: Message) -> None:
 
 
 def read(connection: Connection) -> Message:
-    """Raises EOFError or OSError where the other side has gone."""
+    """Read a message; raises EOFError or OSError if the other side is gone."""
     return pickle.loads(connection.recv_bytes())
 
 

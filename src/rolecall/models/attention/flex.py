@@ -165,7 +165,10 @@ def draw_like(*shape: int, like: Tensor, seed: int) -> Tensor:
 
 
 def pad_size(size: int, *, least: int) -> int:
-    """The next of least * 1, 1.5, 2, 3, 4, 6, ...: few sizes, none 1.5 times what is needed."""
+    """Return the next size of least * 1, 1.5, 2, 3, 4, 6, ...
+
+    There are few sizes, and none is 1.5 times what is needed.
+    """
     power = least
     while power < size:
         power *= 2
@@ -198,8 +201,9 @@ def attend_with_rule(
     query: Tensor, key: Tensor, value: Tensor, *, mask: BlockMask, scale: float, rule: ScoreRule,
     fixed: tuple[str | int | torch.dtype, ...], compiles: bool,
 ) -> Tensor:  # fmt: skip
-    """query [1, H, N, D], key and value [1, K, S, D] -> [1, H, N, D] under all of a rule but its
-    window, which the mask holds.
+    """Attend with query [1, H, N, D], key and value [1, K, S, D] -> [1, H, N, D] under a rule.
+
+    The rule's window is in the mask.
 
     A sink takes its share of the softmax from the sum of all others: out * sigmoid(sum - sink).
     `fixed`: the use and what is fixed of its shapes, as `compiled` takes them.
