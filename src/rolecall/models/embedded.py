@@ -12,7 +12,7 @@ def names() -> list[str]:
 
 
 def folder(name: str) -> Path:
-    """Raises ValueError with the names that exist."""
+    """Return the folder of an embedded model; raises ValueError that lists the models there are."""
     path = Path(str(files("rolecall.tiny"))) / name
     if not (path / "model.safetensors").is_file():
         available = ", ".join(f"tiny:{n}" for n in names()) or "none"

@@ -282,5 +282,5 @@ def _cache(model: PreTrainedModel) -> Cache:
 
 
 def close(model: PreTrainedModel) -> float:
-    """The largest difference of logits that rounding makes, as a share of the largest."""
+    """Return the largest difference of logits that rounding makes, as a share of the largest."""
     return 1e-4 if next(model.parameters()).dtype == torch.float32 else 0.1

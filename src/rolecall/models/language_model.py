@@ -110,7 +110,10 @@ class LanguageModel:
     def logits(
         self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
     ) -> Tensor:
-        """tokens and positions [N] -> float32 logits [len(keep), V] after the kept indices."""
+        """Compute float32 logits [len(keep), V] after the kept indices.
+
+        tokens and positions [N].
+        """
         return self.forward(tokens, positions, layout=layout, keep=keep)[0]
 
     def logprobs(self, ids: Tensor) -> Tensor:
@@ -356,7 +359,7 @@ def make_mixture(rows: list[LanguageModel], counts: Tensor) -> Mixture:
 
 
 def mixture_over(models: list[LanguageModel], policy: Tensor) -> Mixture:
-    """The adapters for tokens of which `policy` [N] says the model; it may change."""
+    """Return the adapters of tokens whose models `policy` [N] names; it may change."""
     from rolecall.models.lora import Mixture
 
     names = [model.adapter for model in models if model.adapter is not None]
@@ -404,7 +407,7 @@ def original_context(config: PretrainedConfig) -> int:
 
 
 def get_layers(model: PreTrainedModel) -> ModuleList:
-    """The layers of a model of transformers, whatever its family calls them.
+    """Return the layers of a model of transformers, whatever its family calls them.
 
     Raises ValueError for a model that keeps no list of them.
     """

@@ -53,13 +53,13 @@ def load_model(
     fuses: bool = True,
     quantization: Quantization = "none",
 ) -> PreTrainedModel:
-    """The weights of a base, set up for flat rows.
+    """Load the weights of a base, set up for flat rows.
 
-    `sampled`: whether the embedded engine is to sample from it. Without it a model also loads whose
+    `sampled`: whether the embedded engine is to sample from it. Otherwise a model also loads if its
     layers need a row of their own each (`LanguageModel.shares_prefixes`). `fuses`: on a CPU with
     loops of our own, whose weights PyTorch can then no longer free. `quantization`: of its linear
-    layers, which then cannot be trained. Raises ValueError where weights are missing and for what
-    the model cannot be used for.
+    layers, which then cannot be trained. Raises ValueError if weights are missing and for what the
+    model cannot be used for.
     """
     path = locate(base)
     if quantization != "none":

@@ -204,7 +204,7 @@ def _rows(states: Tensor) -> Tensor:
 
 
 def attach(model: PreTrainedModel, adapters: dict[str, Adapter], *, seed: int) -> PeftModel:
-    """The model wrapped by PEFT with all adapters. Raises ValueError on targets that cannot mix."""
+    """Wrap the model by PEFT with all adapters; raises ValueError on targets that cannot mix."""
     wrapped: PeftModel | None = None
     for name, adapter in sorted(adapters.items()):
         config = LoraConfig(

@@ -78,7 +78,7 @@ class QuantizedLinear(Linear):
         return packed
 
     def unpack(self, dtype: torch.dtype) -> Tensor:
-        """[O, I]"""
+        """Unpack the weight: [O, I]."""
         if self.kind == "8bit":
             return self.weight.to(dtype, copy=True).mul_(self.scale[:, None])
         functional, number = bitsandbytes().functional, self.out_features * self.in_features
@@ -118,7 +118,7 @@ class _Product(Function):
 
 
 def bitsandbytes() -> ModuleType:
-    """Raises ConfigError where it is not installed."""
+    """Import bitsandbytes; raises ConfigError if it is not installed."""
     return optional("bitsandbytes", extra="quantize")
 
 
@@ -159,7 +159,7 @@ def quantize(model: PreTrainedModel, kind: Quantization, *, device: torch.device
 
 @torch.no_grad()
 def check_device(kind: Quantization, device: torch.device) -> None:
-    """Raises ValueError where a device's kernels are missing, or round to something else."""
+    """Check a device's kernels; raises ValueError if they are missing or round differently."""
     bitsandbytes()  # where it is missing, that is the error
     full = Linear(40, 96, bias=False)  # rows that are no whole blocks
     random = torch.Generator().manual_seed(0)

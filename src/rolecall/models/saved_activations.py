@@ -87,7 +87,7 @@ def _copies(config: PretrainedConfig, dtype: torch.dtype, fuses: bool) -> list[P
 
 
 def _copy(config: PretrainedConfig, layers: int) -> PretrainedConfig:
-    """A config of fewer and narrower layers."""
+    """Return a config of fewer and narrower layers."""
     fields, own_names, times = config.to_dict(), type(config).attribute_map, _times(config)
     for name, value in fields.items():
         if isinstance(value, list) and len(value) == config.num_hidden_layers:

@@ -73,7 +73,10 @@ class Size:
 
 
 def get_size(base: str) -> Size:
-    """Raises ValueError where the base's config is neither on this machine nor a known one."""
+    """Return the size of a base.
+
+    Raises ValueError if the base's config is neither on this machine nor a known one.
+    """
     try:
         config = _config(base)
         with torch.device("meta"):

@@ -125,5 +125,5 @@ def fill_buffers(model: Module, skeleton: Skeleton) -> None:
 
 
 def name_in_file(name: str) -> str:
-    """The name of a base's weight, from that in a model which may be wrapped by PEFT."""
+    """Return the name of a base's weight, from that in a model which may be wrapped by PEFT."""
     return name.removeprefix("base_model.model.").replace(".base_layer.", ".")

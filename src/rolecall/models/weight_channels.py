@@ -61,7 +61,7 @@ class Broadcast:
     def __init__(
         self, store: Store, at: Rendezvous, rank: int, device: torch.device, size: int
     ) -> None:
-        """Waits for the others."""
+        """Connect to the other members and wait for them."""
         self.buffer = torch.empty(size, dtype=torch.uint8, device=device)
         self._store = store
         self._group: Any  # of NCCL or gloo
@@ -87,7 +87,7 @@ class Broadcast:
         self._broadcast()
 
     def acknowledge(self) -> None:
-        """The next broadcast is queued behind what still reads the buffer."""
+        """Do nothing: the next broadcast is queued behind what still reads the buffer."""
 
     def _broadcast(self) -> None:
         options = BroadcastOptions()
@@ -139,7 +139,7 @@ class Shared:
     def __init__(
         self, store: Store, at: Rendezvous, device: torch.device, *, size: int, sends: bool
     ) -> None:
-        """A receiver waits for the sender, which makes the memory."""
+        """Open the channel; a receiver waits for the sender, which makes the memory."""
         self._store, self._at, self._device = store, at, device
         self._folder = None
         self._numbers = itertools.count()

@@ -86,12 +86,12 @@ class Slot:
         return self.start + self.shape.numel() * self.dtype.itemsize
 
     def view(self, buffer: Tensor) -> Tensor:
-        """The weight as a view of the buffer."""
+        """Return the weight as a view of the buffer."""
         return buffer[self.start : self.end].view(self.dtype).view(self.shape)
 
 
 def make_buckets(shapes: Shapes, *, most: int) -> list[list[Slot]]:
-    """The weights that are in the buffer together, in their order."""
+    """Group the weights that are in the buffer together, in their order."""
     buckets: list[list[Slot]] = []
     start = 0
     for name, (dtype, shape) in shapes.items():
@@ -114,7 +114,7 @@ class _Side:
         self._buckets: list[list[Slot]] = []
 
     def _meet(self, at: Rendezvous) -> int:
-        """The number of this round. Raises TransferError where the store is not reached."""
+        """Return the number of this round; raises TransferError if the store is not reached."""
         if self._at != at:
             self.close()
             limit = timedelta(seconds=CONNECT_S)

@@ -148,7 +148,7 @@ class LiveTable:
         ]
 
     def _table(self) -> Table:
-        """A narrow terminal keeps the first measure of each agent, and goes without the others."""
+        """Make the table; a narrow terminal shows only the first measure of each agent."""
         width_of_agent = WIDTH_OF_MEASURE * len(self.measures)
         wide = self.console.width >= WIDTH + width_of_agent * len(self.agents)
         measures = self.measures if wide else self.measures[:1]

@@ -11,12 +11,12 @@ from rolecall.monitor.comparison import TEST, evaluations, metric_names
 
 
 def summarise(records: list[Record], *, seed: int, trainable: Sequence[str] = ()) -> Record:
-    """steps, wall_s, seed, before and after (fractions), and per agent reward and gradient norms.
+    """Summarise a run: steps, wall_s, seed, before and after (fractions), and numbers by agent.
 
-    `updates` counts the steps in which a policy was updated, `lost_episodes` those that failed for
-    good. `untrained` names those of the `trainable` agents that had nothing to learn from. `reward`
-    is the mean of the last step; an agent that was never updated has no gradient
-    norm.
+    By agent there are reward and gradient norms. `updates` counts the steps in which a policy was
+    updated, `lost_episodes` those that failed for good. `untrained` names those of the `trainable`
+    agents that had nothing to learn from. `reward` is the mean of the last step; an agent that was
+    never updated has no gradient norm.
     """
     steps = [r for r in records if r["kind"] == "step"]
     evaluated = {r["when"]: r for r in evaluations(records)}
@@ -128,9 +128,9 @@ def _is_policys(name: str, metric: str) -> bool:
 
 
 def check_trained(found: Record, records: list[Record]) -> None:
-    """Raises RunFailedError for a run in which nothing was trained, or most episodes failed.
+    """Check a run's summary; raises RunFailedError if nothing was trained or most episodes failed.
 
-    `found` is the run's summary. The message is the last line that a person reads.
+    `found` is the summary. The message is the last line that a person reads.
     """
     errors = [record["error"] for record in records if record.get("error")]
     reason = f"; the first error: {errors[0]}" if errors else ""

@@ -47,7 +47,7 @@ class Weave:
             raise ConfigError(f"trackers: weave: {error}") from error
 
     def log(self, step: int, record: dict[str, float]) -> None:
-        """The step itself, with its metrics."""
+        """Log the step itself, with its metrics."""
         call = self._client.create_call("step", {"run": self._run, "step": step}, use_stack=False)
         self._client.finish_call(call, record)
 

@@ -10,7 +10,7 @@ from rolecall.placement.gpu_assignment import assign_gpus, gpu_name
 
 
 def check_devices(config: Config) -> None:
-    """Raises ConfigError where this machine lacks one that the config names."""
+    """Check that this machine has the devices of the config; raises ConfigError otherwise."""
     for name, policy in sorted(config.policies.items()):
         of_learner = f"policies.{name}.learner.device" if policy.learner else "learner.device"
         key = f"policies.{name}.device" if policy.device else of_learner

@@ -113,7 +113,7 @@ def _apart(config: Config, name: str, pool: str, taken: _Taken) -> Seats:
 
 
 def _check(config: Config, pool: str, names: list[str], needed: int) -> None:
-    """Raises ConfigError where the pool has fewer GPUs than its policies need."""
+    """Check that the pool has as many GPUs as its policies need; raises ConfigError otherwise."""
     if pool in config.cluster.pools and needed > (there := config.cluster.pools[pool].gpus):
         raise ConfigError(
             f"cluster.pools.{pool}.gpus: {', '.join(names)} need {needed} GPUs and the pool has "

@@ -34,7 +34,7 @@ class Batches:
         self._calling = 0
 
     async def ask(self, query: str, topk: int) -> list[Hit]:
-        """Raises what the call that held the query raised."""
+        """Return a query's hits; raises what the call that held the query raised."""
         mine = Waiting(query, topk, asyncio.get_running_loop().create_future())
         self.waiting.append(mine)
         if self._calling < self.at_once:
@@ -51,7 +51,10 @@ class Batches:
             self._calling -= 1
 
     def _take(self) -> list[Waiting]:
-        """The oldest query and those behind it that fit into its call; others keep their place."""
+        """Take the oldest query and those behind it that fit into its call.
+
+        Others keep their position.
+        """
         batch: list[Waiting] = []
         others: list[Waiting] = []
         while self.waiting and len(batch) < self.largest:

@@ -27,7 +27,7 @@ class Source(Protocol):
     trouble: str  # what last went wrong, if anything did
 
     async def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
-        """Raises SearchError if it cannot be known what the queries find."""
+        """Search; raises SearchError if it cannot be known what the queries find."""
         ...
 
     async def close(self) -> None: ...

@@ -32,7 +32,9 @@ def read_corpus(path: Path) -> Iterator[Passage]:
 
 
 def read_passage(row: Row) -> Passage:
-    r"""{"id": 7, "contents": "\"Ada\"\nAda wrote."} -> Passage("7", "Ada", "Ada wrote.")
+    r"""Read a passage from a row of a corpus.
+
+    {"id": 7, "contents": "\"Ada\"\nAda wrote."} -> Passage("7", "Ada", "Ada wrote.")
 
     A `title` beside `contents` is the passage's; the contents may repeat it as their first line.
 

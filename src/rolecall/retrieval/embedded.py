@@ -17,7 +17,10 @@ class Embedded:
         self._thread: ThreadPoolExecutor | None = None
 
     async def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
-        """Raises SearchError for whatever the index, its model or the disk raised."""
+        """Search in a thread.
+
+        Raises SearchError for whatever the index, its model or the disk raised.
+        """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
         loop = asyncio.get_running_loop()

@@ -104,7 +104,7 @@ class CorpusFile:
         return len(self.offsets) - 1
 
     def __getitem__(self, number: int) -> Passage:
-        """Raises ValueError naming file and line for one that is no passage."""
+        """Return a passage; raises ValueError naming file and line if the line is no passage."""
         start, end = int(self.offsets[number]), int(self.offsets[number + 1])
         try:
             row = json.loads(os.pread(self.file.fileno(), end - start, start))

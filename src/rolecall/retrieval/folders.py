@@ -33,7 +33,7 @@ class Manifest:
 
 @contextmanager
 def written_aside(folder: Path) -> Iterator[Path]:
-    """A new folder to write an index to; it takes its name when the block ends without error.
+    """Yield a new folder for an index; it gets its name when the block ends without error.
 
     Raises ValueError before anything is written if the name is taken.
     """
@@ -55,7 +55,7 @@ def has_index(folder: Path) -> bool:
 
 
 def read_manifest(folder: Path, *, kind: str) -> Manifest:
-    """Raises ValueError that says what is wrong with a folder without a whole index of a kind."""
+    """Read a folder's manifest; raises ValueError unless it holds a whole index of the kind."""
     if not has_index(folder):
         raise ValueError(f"{folder} holds no index (no {MANIFEST} in it)")
     try:

@@ -28,12 +28,12 @@ def open_index(
     e5: bool | None = None,
     show: bool = False,
 ) -> Retriever:
-    """Opens the index of a folder, or builds it from the corpus first; `show`s the progress.
+    """Open the index of a folder, or build it from the corpus first; `show` reports progress.
 
-    With `model`, of sentence-transformers, it is an index of vectors, else BM25; `e5` says that
-    the model wants the prefixes of that family (None: its name tells).
+    With `model`, of sentence-transformers, it is an index of vectors, else BM25; `e5` says that the
+    model wants the prefixes of that family (None: its name tells).
 
-    A file in the place of the folder is an index that faiss made elsewhere; it is opened as it is.
+    If `folder` is a file, it is an index that faiss made elsewhere; it is opened as it is.
 
     Raises ValueError if the folder holds no whole index, one of another corpus or model, or if it
     holds none and there is no corpus to build it from.
@@ -77,7 +77,7 @@ def open_client(
     passages: Sequence[Passage] | None = None,
     deadline_s: float = 30.0,
 ) -> SearchClient:
-    """Searches the servers at `url`, else the folder `index`, else `passages` in memory.
+    """Open a client of the servers at `url`, else the folder `index`, else `passages` in memory.
 
     Raises ValueError for options that contradict one another or lead nowhere.
     """

@@ -37,7 +37,7 @@ class PassageFile:
     """The passages that `stored` wrote to a folder; safe in any thread."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ValueError where its offsets are not those of its lines."""
+        """Open the passages of a folder; raises ValueError if its offsets do not fit its lines."""
         self.offsets = np.load(folder / OFFSETS, mmap_mode="r")  # [N + 1]
         self.file = (folder / LINES).open("rb")
         check_offsets(self.offsets, os.fstat(self.file.fileno()).st_size, folder)

@@ -40,7 +40,10 @@ class Servers:
     def __init__(
         self, urls: Sequence[str], *, dialect: Dialect = "batch", deadline_s: float = 30.0
     ) -> None:
-        """Raises ValueError for a URL that is not http(s), ConfigError without httpx."""
+        """Initialize the servers.
+
+        Raises ValueError for a URL that is not http(s), ConfigError without httpx.
+        """
         if not urls:
             raise ValueError("no URL of a search server")
         self.servers = [Server(_endpoint(url)) for url in urls]
@@ -62,7 +65,7 @@ class Servers:
         self._http = Http(extra="search")  # a missing package shows before the first search
 
     async def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
-        """Raises SearchError when the deadline is over or no further try can help."""
+        """Search; raises SearchError when the deadline is over or no further try can help."""
         try:
             return await self._retrying.call(lambda: self._try(queries, topk))
         except GaveUpError as error:

@@ -15,7 +15,7 @@ STOP_WORDS = frozenset(LEFT_OUT.split())
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters and digits in lower case, without stop words; nothing is stemmed.
+    """Return runs of letters and digits in lower case, without stop words; nothing is stemmed.
 
     words("Where was Bor-Tal born in 1907?") -> ["where", "bor", "tal", "born", "1907"]
     """

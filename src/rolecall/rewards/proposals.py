@@ -25,7 +25,10 @@ class Proposals:
         self.own, self.aggregator = own, aggregator
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
-        """own .25, a right proposal, a wrong final answer -> proposer .25, aggregator 0."""
+        """Return the rewards of proposers, for proposals and outcome, and of the aggregator.
+
+        own .25, a right proposal, a wrong final answer -> proposer .25, aggregator 0.
+        """
         final = outcome(episode)
         rewards = {self.aggregator: final}
         for turns in group_by((turn for turn in episode.turns if turn.chosen), "agent"):

@@ -133,7 +133,7 @@ def _unused(rows: list[list[int]]) -> int:
 
 
 def _device(name: str) -> torch.device:
-    """Raises ValueError for one that this machine has not."""
+    """Return a device; raises ValueError if this machine lacks it."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -144,7 +144,7 @@ def _device(name: str) -> torch.device:
 
 
 def _found(model: str) -> str:
-    """A folder, else the name of a model on the hub. Raises ValueError for a folder that is not."""
+    """Return a folder, else a model's name on the hub; raises ValueError for a missing folder."""
     path = Path(model).expanduser()
     if not path.is_dir() and (model.startswith((".", "/", "~")) or model.count("/") != 1):
         raise ValueError(f"reward model {model!r}: there is no such folder")

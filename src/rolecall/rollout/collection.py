@@ -131,8 +131,10 @@ class Collection:
             raise
 
     def take(self) -> Rollout:
-        """The groups whose attempts have all ended, in the order of the tasks; each once, and each
-        on disk if there is a journal."""
+        """Take the groups whose attempts have all ended, in the order of the tasks; each once.
+
+        If there is a journal, each of them is on disk.
+        """
         if self.journal is not None:
             self.journal.settle()
         rollout, self._failed = self._failed, Rollout(groups=[])

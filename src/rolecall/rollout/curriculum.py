@@ -34,7 +34,7 @@ class PassRates:
         return self.known[max(0, step - 1 - self.lag)].get(key, self.config.prior)
 
     def weight(self, key: str, *, step: int) -> float:
-        """p (1 - p) + floor: the variance of the outcome, and something for everyone."""
+        """Return p (1 - p) + floor: the variance of the outcome, and a minimum for every task."""
         rate = self.rate(key, step=step)
         return rate * (1 - rate) + self.config.floor
 

@@ -343,8 +343,9 @@ def _staleness(group: Group, versions: dict[str, int]) -> int:
 
 
 def turn_staleness(turn: Turn, versions: dict[str, int]) -> int:
-    """Updates of its policy since its oldest token was sampled; 0 where nothing is updated, and
-    where earlier weights were to sample it.
+    """Count updates of a turn's policy since the turn's oldest token was sampled.
+
+    0 if nothing is updated, and if earlier weights were to sample it.
     """
     if turn.policy not in versions or turn.versions is None or turn.sampled_by:
         return 0

@@ -50,7 +50,7 @@ def over_tasks(values: list[float]) -> Score:
 
 
 def over_sources(scores: list[Score]) -> Score:
-    """The mean of the means of sources, each of which counts alike, however many tasks it has."""
+    """Return the mean of the sources' means, which count alike however many tasks each has."""
     margins = [score.margin for score in scores if score.margin is not None]
     whole = len(margins) == len(scores)
     margin = sqrt(fsum(m * m for m in margins)) / len(scores) if whole else None
@@ -74,7 +74,7 @@ class Tally:
         self.num_scored = 0  # attempts
 
     def add(self, group: Group) -> None:
-        """The attempts at one task that could be scored; at least one."""
+        """Add the attempts at one task that could be scored; at least one."""
         agent = self.options.agent
         task, scores = group[0].task, [episode.agent_score(agent) or 0.0 for episode in group]
         samples = self.options.samples_per_task(task.source)

@@ -31,7 +31,7 @@ class Shares:
     """
 
     def __init__(self, weights: Mapping[str, float], number: int) -> None:
-        """`number`: tasks of a step."""
+        """Initialize the shares of sources; `number`: tasks of a step."""
         exact = {name: Fraction(str(weight)) for name, weight in weights.items()}
         shares = {name: weight / sum(exact.values()) for name, weight in exact.items()}
         self.unit = lcm(*(share.denominator for share in shares.values()))  # one task is this much
@@ -143,10 +143,10 @@ class TaskSampler:
 
 
 def draw(items: Sequence[T], number: int, *, seed: int, taken: Sequence[int] = ()) -> list[T]:
-    """An endless sequence is taken in its order, a finite one is shuffled anew each epoch.
+    """Draw in order from an endless sequence; shuffle a finite one anew each epoch.
 
-    `taken`: how many each earlier step took. A step never holds one item twice: where the rest of
-    an epoch is too short for it, the next one begins.
+    `taken`: how many each earlier step took. A step never holds one item twice: if the rest of an
+    epoch is too short for it, the next one begins.
     """
     size = len(items)
     if size >= ENDLESS:
@@ -162,7 +162,7 @@ def draw(items: Sequence[T], number: int, *, seed: int, taken: Sequence[int] = (
 
 
 def window(items: Sequence[T], number: int, *, seed: int) -> list[T]:
-    """Some that follow one another in an endless sequence."""
+    """Return consecutive items of an endless sequence."""
     first = seed % (len(items) // 2)
     return [items[first + i] for i in range(number)]
 
@@ -170,7 +170,7 @@ def window(items: Sequence[T], number: int, *, seed: int) -> list[T]:
 def draw_weighted(
     items: Sequence[T], weights: Sequence[float], *, number: int, seed: int
 ) -> list[T]:
-    """Some items without repetition, each next one in proportion to its weight among those left.
+    """Draw items without repetition, each in proportion to its weight among those left.
 
     The first arrivals of independent exponential clocks (Efraimidis and Spirakis, 2006).
     """

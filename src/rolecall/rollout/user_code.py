@@ -69,7 +69,10 @@ def check_numbers(
 
 
 def check_tasks(tasks: object, *, split: str) -> None:
-    """Raises ValueError unless it is a sequence of tasks with text prompts and ids of their own."""
+    """Check that tasks are a sequence of tasks with text prompts and unique ids.
+
+    Raises ValueError otherwise.
+    """
     if not isinstance(tasks, Sequence) or isinstance(tasks, str):
         raise ValueError(
             f"tasks({split!r}) returned {_short(tasks)}; it must return a list, or another "
@@ -99,7 +102,7 @@ def check_observation(found: object, *, call: Callable[..., Any]) -> Observation
 
 
 def _short(value: object) -> str:
-    """`a str ('yes')`."""
+    """Describe a value's type and the value, as in `a str ('yes')`."""
     if inspect.iscoroutine(value):
         value.close()
         return "a coroutine (it is not an async function, or an await is missing)"

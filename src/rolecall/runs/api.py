@@ -155,7 +155,7 @@ def _listed(overrides: Overrides) -> list[str]:
 
 @contextmanager
 def _named(config: Source) -> Iterator[str]:
-    """A mapping as the name of a file that holds it; problems of it name no file."""
+    """Yield the name of a file that holds a mapping; problems of a mapping name no file."""
     if not isinstance(config, Mapping):
         yield str(config)
         return

@@ -91,7 +91,7 @@ def collect(
 
 @contextmanager
 def _writing(output: Path) -> Iterator[Path]:
-    """A folder beside a file that this process writes alone; it goes when the file is there.
+    """Yield a folder beside a file that only this process writes; it is removed at the end.
 
     Raises ConfigError where another process writes the file.
     """
@@ -143,7 +143,7 @@ async def play_now(run: Run, place: Path, *, weights: str = "") -> Rollout:
 
 
 def read_episodes(folder: RunFolder, split: str) -> list[Episode]:
-    """The episodes of a split that a run has played. Raises ConfigError where there are none."""
+    """Read the episodes of a split that a run has played; raises ConfigError if there are none."""
     subfolder, kind = FILES[split]
     files = list(iterate_numbered(folder.path / subfolder, "parquet", kind=kind))
     if not files:

@@ -101,7 +101,7 @@ class Kept:
 
 
 def _kept(run: Run, folder: Path, saved: Path | None) -> Kept:
-    """Raises ConfigError where there is a file in the place of the folder."""
+    """Return where an evaluation is kept; raises ConfigError if the folder is a file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -114,7 +114,7 @@ def _kept(run: Run, folder: Path, saved: Path | None) -> Kept:
 
 
 def _evaluated(run: Run, kept: Kept | None) -> Record:
-    """Raises KeyboardInterrupt where it is told to stop."""
+    """Evaluate a run; raises KeyboardInterrupt if it is stopped."""
     try:
         return asyncio.run(_evaluate(run, kept))
     except KeyboardInterrupt:

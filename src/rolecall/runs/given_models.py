@@ -13,8 +13,10 @@ from rolecall.core.errors import ConfigError, nearest
 def add_models(
     file: Path, overrides: list[str], *, all_of_them: str | None, given: list[str]
 ) -> list[str]:
-    """The overrides, and those that make `all_of_them` the base of every policy, or of one each
-    POLICY=MODEL of `given`. Raises ConfigError for a policy that there is not.
+    """Return the overrides with further ones that set the bases of policies.
+
+    `all_of_them` becomes the base of every policy, and each POLICY=MODEL of `given` that of one.
+    Raises ConfigError for an unknown policy.
 
     A policy whose server takes text has no base, so it keeps its own model.
     """

@@ -43,11 +43,13 @@ def finish(
     begin: Begin | None = None,
     again: Path | None = None,
 ) -> Record:
-    """The summary. On a cluster the run is built again when ranks of a learner are lost; it goes on
-    from its last checkpoint, with the episodes that it has journaled.
+    """Finish a run and return its summary.
 
-    `begin` is called where there is no checkpoint yet; `again`: what to name for going on with a
-    run that is stopped, by default its folder.
+    On a cluster the run is built again when ranks of a learner are lost; it goes on from its last
+    checkpoint, with the episodes that it has journaled.
+
+    `begin` is called if there is no checkpoint yet; `again`: what to name to continue a stopped
+    run, by default its folder.
     """
     config, restarts = plan.config, 0
     while True:
@@ -141,7 +143,7 @@ async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:
 
 
 def make_room() -> None:
-    """The models of one run are gone before the next one loads its own. Not yet run on a GPU."""
+    """Free the models of one run before the next one loads its own; not yet run on a GPU."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -82,7 +82,7 @@ def _told(part: Part, number: int, of: int) -> str:
 
 
 def _check_begun(top: Path, parts: list[Part], *, allow_changes: bool) -> None:
-    """Raises ConfigError where a stage that has begun is not what it was, or not where it was."""
+    """Check that stages which have begun are unchanged; raises ConfigError otherwise."""
     if not top.is_dir():
         return
     if not (top / STAGES).is_file():

@@ -120,10 +120,10 @@ class Team(BoundTeam):
 
     @classmethod
     def load(cls, run: str | Path, *, step: str = checkpoint.LATEST) -> TrainedTeam:
-        """The team of a run folder, with the weights of a checkpoint (latest, best or step-N).
+        """Load the team of a run folder, with a checkpoint's weights (latest, best or step-N).
 
-        `(await Team.load("runs/math").ask("What is 3 + 4?")).answer`. Raises ConfigError where
-        there is no such run or checkpoint, CheckpointError where it is damaged.
+        `(await Team.load("runs/math").ask("What is 3 + 4?")).answer`. Raises ConfigError if there
+        is no such run or checkpoint, CheckpointError if it is damaged.
         """
         folder = RunFolder.existing(Path(run))
         built = build(load_plan(folder.config))

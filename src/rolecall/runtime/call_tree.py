@@ -54,7 +54,7 @@ class IdleBarrier:
             self._zero.set()
 
     async def wait(self) -> None:
-        """Raises RunEndingError where all that still run wait for those that wait here."""
+        """Wait for all to end; raises RunEndingError if they wait for those that wait here."""
         while self._live:
             before = set(self._live)
             try:
@@ -196,7 +196,10 @@ def outside(work: Work[Result]) -> asyncio.Task[Result]:
 
 
 async def _without_exit(coroutine: Work[Result]) -> Result:
-    """A task's SystemExit would end the event loop, and with it all other episodes."""
+    """Await a coroutine, raising RuntimeError instead of SystemExit.
+
+    A task's SystemExit would end the event loop, and with it all other episodes.
+    """
     try:
         return await coroutine
     except SystemExit as error:

@@ -38,7 +38,7 @@ class Http:
         trust_env: bool = True,  # take proxies from environment variables
         passing: Container[int] = PASSING,  # statuses that another try may change
     ) -> None:
-        """Raises ConfigError where httpx is not installed."""
+        """Initialize the client; raises ConfigError if httpx is not installed."""
         optional("httpx", extra=extra)
         for name, value in (headers or {}).items():
             if name.lower() == "authorization":
@@ -91,7 +91,7 @@ class Http:
 
 
 async def limit_body(parts: AsyncIterable[bytes], most_bytes: int) -> AsyncIterator[bytes]:
-    """The parts of a body as they come. Raises TooLongError once they are too many bytes."""
+    """Yield the parts of a body as they come; raises TooLongError once they are too many bytes."""
     size = 0
     async for chunk in parts:
         size += len(chunk)

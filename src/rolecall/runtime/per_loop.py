@@ -26,5 +26,8 @@ class PerLoop(Generic[Value]):
         return self._values[loop]
 
     def pop(self) -> Value | None:
-        """The running loop's value, to be closed; None if it has none. `get` makes a new one."""
+        """Remove and return the running loop's value, to be closed; None if it has none.
+
+        `get` makes a new one.
+        """
         return self._values.pop(asyncio.get_running_loop(), None)

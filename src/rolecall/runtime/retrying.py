@@ -81,7 +81,7 @@ class RetryLimits:
     """Calls under way at once in an event loop. A call that waits for its turn has no deadline."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what allows no try."""
+        """Check the limits; raises ValueError for any that allows no try."""
         for name in ("deadline_s", "request_s", "pause_s", "longest_pause_s"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
@@ -181,7 +181,7 @@ class _Tries:
 
 @asynccontextmanager
 async def within(seconds: float | None) -> AsyncIterator[None]:
-    """A try that may take so long, or any time. Raises UnreachableError where it takes longer."""
+    """Limit a try to `seconds` (None: no limit); raises UnreachableError if it takes longer."""
     try:
         async with asyncio.timeout(seconds) as limit:
             yield

@@ -20,7 +20,7 @@ MEMORY = Path("/dev/shm")
 
 
 def scratch_folder(*, room: int) -> HeldFolder:
-    """A folder that ends with its object; `room`: bytes that it must hold. Raises OSError."""
+    """Make a folder that ends with its object; `room`: bytes that it must hold. Raises OSError."""
     return HeldFolder(_place_with(room))
 
 

@@ -65,9 +65,9 @@ def _grouped(episode: Episode, *, after_others: int) -> list[list[Turn]]:
 
 
 def turns_known_before(turn: Turn, episode: Episode) -> list[Turn]:
-    """The played turns of an episode under way that surely were over when a turn was asked for.
+    """Return the played turns of an unfinished episode that were surely over before a turn's call.
 
-    They were told to it or to those it was told, or stand before it in its own line of calls.
+    They are those it read, those that these read, and those before it in its own line of calls.
     What others say at the same time is left out: it depends on who is faster.
     """
     earlier = sorted((t for t in episode.turns if t.path < turn.path), key=lambda t: t.path)

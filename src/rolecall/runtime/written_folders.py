@@ -20,7 +20,7 @@ LEFT_INSIDE = re.compile(r"tmp[a-z0-9_]{8}")
 
 @contextmanager
 def new_folder_beside(folder: Path) -> Iterator[Path]:
-    """A new folder on the same disk as `folder`, which ends with the block or with its process."""
+    """Yield a new folder on the disk of `folder`, which ends with the block or with its process."""
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{folder.name}.partial-"

@@ -80,7 +80,10 @@ class Sandbox(Protocol):
     """Runs programs that nobody has read."""
 
     async def run(self, run: Run) -> Ran:
-        """Raises ValueError for a run that cannot be, SandboxError if the sandbox fails."""
+        """Run a program.
+
+        Raises ValueError for an impossible run, SandboxError if the sandbox fails.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -46,7 +46,7 @@ class Blueprint:
     def command(
         self, *, disk_mb: int, control: int, info: int, go: int, syscalls: int
     ) -> list[str]:
-        """bwrap's command line; the last four are the numbers of open files handed to it."""
+        """Return bwrap's command line; the last four are the numbers of open files handed to it."""
         arguments = [
             *(self.bwrap, "--unshare-all", "--unshare-user", "--hostname", "sandbox"),
             *("--as-pid-1", "--die-with-parent", "--new-session"),
@@ -107,7 +107,10 @@ class Blueprint:
 def draw(
     python: str, *, packages: bool, unenforced: Collection[str], cgroup: Path | None
 ) -> Blueprint:
-    """Raises SandboxError for what this machine lacks, except limits named in `unenforced`."""
+    """Draw a blueprint.
+
+    Raises SandboxError for what this machine lacks, except limits named in `unenforced`.
+    """
     for name in unenforced:
         if name not in UNENFORCED:
             raise ValueError(f"unenforced knows {', '.join(UNENFORCED)}, got {name!r}")

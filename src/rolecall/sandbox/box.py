@@ -165,7 +165,7 @@ def _frames(data: bytearray, *, most: int | None = None) -> list[bytes]:
 
 
 def _files(frames: list[bytes]) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """Fetched content by path, and the paths that were left out."""
+    """Return fetched content by path, and the paths that were left out."""
     files: dict[str, bytes] = {}
     left_out: list[str] = []
     parts = iter(frames)

@@ -65,7 +65,7 @@ class Bubblewrap:
         return tuple(self._commands)
 
     async def run(self, run: Run) -> Ran:
-        """Cancelling kills the program. Raises ValueError for a language that is not offered."""
+        """Run a program, which cancelling kills; raises ValueError for an unknown language."""
         return await self.work(lambda boxes: boxes.open(run).finish())
 
     async def work(self, work: Callable[[Boxes], Result]) -> Result:

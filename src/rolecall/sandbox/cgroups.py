@@ -58,7 +58,7 @@ class MemoryGroup:
         return int(counts.get("oom_kill", 0))
 
     def remove(self) -> None:
-        """Raises OSError if a process stays in it."""
+        """Remove the group; raises OSError if a process stays in it."""
         for attempt in range(1000):  # a process may leave a moment after its end
             try:
                 self.path.rmdir()
@@ -77,7 +77,7 @@ class MemoryGroups:
     parent: Path
 
     def new(self) -> MemoryGroup:
-        """Raises OSError where none can be made."""
+        """Make a group; raises OSError if none can be made."""
         for _ in range(TRIES):
             path = self.parent / f"{PREFIX}-{os.getpid()}-{next(NUMBERS)}"
             with contextlib.suppress(FileExistsError):  # of a process in another namespace
@@ -103,7 +103,7 @@ def memory_groups(parent: Path | None = None) -> MemoryGroups:
 
 
 def _checked(groups: MemoryGroups) -> MemoryGroups:
-    """Raises OSError unless a group can be made there and limited."""
+    """Check that a group can be made there and limited; raises OSError otherwise."""
     enabled = groups.parent / "cgroup.subtree_control"  # of version 2
     if enabled.exists() and "memory" not in enabled.read_text().split():
         enabled.write_text("+memory")
@@ -118,7 +118,7 @@ def _checked(groups: MemoryGroups) -> MemoryGroups:
 
 
 def _own_places() -> list[Path]:
-    """This process's group that accounts for memory; of version 2, also the one above it."""
+    """Return this process's group that accounts for memory; of version 2, also the one above it."""
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, group = line.split(":", 2)

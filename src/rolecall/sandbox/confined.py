@@ -86,7 +86,7 @@ class Confined:
         return self.process.stderr.read().decode(errors="replace").strip()
 
     def close(self) -> None:
-        """Raises SandboxError if its processes do not end."""
+        """Close the sandbox; raises SandboxError if its processes do not end."""
         self.kill()
         if self._process is not None:
             if not self._admitted:

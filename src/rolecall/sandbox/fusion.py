@@ -173,7 +173,10 @@ def _ran(answer: JsonObject, run: Run, bundles: bool) -> Ran:
 
 
 def _stream(result: JsonObject, name: str, most: int) -> tuple[str, int]:
-    """A stream cut to `most` bytes, and how many of it are missing; ours says what it cut."""
+    """Cut a stream to `most` bytes; returns the text and how many bytes are missing.
+
+    The text says what was cut.
+    """
     text, lost = str(result[name] or ""), int(result.get(f"{name}_omitted") or 0)
     kept = (text.replace(gap(lost), "", 1) if lost else text).encode(errors="replace")
     if len(kept) <= most:

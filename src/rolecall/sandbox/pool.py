@@ -23,7 +23,7 @@ class Pool:
         self._makers = ThreadPoolExecutor(max(1, warm), thread_name_prefix="sandbox-maker")
 
     def take(self, *, disk_mb: int) -> Box:
-        """A box for one job, which the caller closes. Raises SandboxError if none can be made."""
+        """Take a box for one job, which the caller closes; raises SandboxError if there is none."""
         if not self._warm or disk_mb != self._disk_mb:
             return self._make(disk_mb)
         with self._lock:

@@ -34,7 +34,7 @@ ALLOW, FAIL = 0x7FFF0000, 0x00050000
 
 
 def syscall_filter(machine: str) -> bytes | None:
-    """The filter's program for bwrap's --seccomp, or None for a machine whose calls are unknown."""
+    """Return the program for bwrap's --seccomp, or None for a machine whose calls are unknown."""
     if machine not in ARCHITECTURES:
         return None
     column, architecture = ARCHITECTURES[machine]

@@ -32,7 +32,7 @@ def answer_at(host: str, port: int, app: FastAPI, *, token: str, **options: Any)
 
 
 def check_address(host: str, *, token: str) -> None:
-    """Raises ConfigError for one that other machines can reach where no token is asked for."""
+    """Check an address; raises ConfigError if other machines can reach it and there is no token."""
     if not is_local(host) and not token:
         raise ConfigError(
             f"--host {host} can be reached from other machines, and anybody could ask: name the "

@@ -82,7 +82,7 @@ class Guard:
                 await _answer(send, Refused(503, "the server ends"))
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A WebSocket, and whatever else ASGI may have: by the same rules, or closed."""
+        """Handle a WebSocket, and whatever else ASGI may have: by the same rules, or close it."""
         try:
             self._check(scope)
         except Refused:
@@ -185,7 +185,7 @@ def _check_page(said: dict[str, str], *, local: bool) -> None:
 
 
 def _address_field(address: str, name: str) -> str:
-    """Raises Refused for what is no address, such as `[::1`."""
+    """Return a field of an address; raises Refused if it is no address, such as `[::1`."""
     try:
         return getattr(urlsplit(address), name) or ""
     except ValueError as error:
@@ -215,7 +215,7 @@ def _check_type(said: dict[str, str]) -> None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body as one message, and then whatever else comes: that the client leaves."""
+    """Return the body as one message, then whatever else comes: that the client leaves."""
     sent = False
 
     async def following() -> Message:

@@ -253,7 +253,7 @@ def _decoded(files: dict[str, str | None]) -> dict[str, bytes]:
 
 
 def _inside(path: str) -> str:
-    """An absolute path in the working directory is as good as a relative one."""
+    """Return a path relative to the working directory if it is absolute and inside."""
     return path.removeprefix(f"{WORK}/")
 
 

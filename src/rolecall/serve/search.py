@@ -204,9 +204,9 @@ def serve(
 
 
 def index_folder(corpus: Path | None) -> Path:
-    """The folder of a corpus's index where none is named: a/wiki.jsonl -> a/wiki.jsonl.index.
+    """Return the default folder of a corpus's index: a/wiki.jsonl -> a/wiki.jsonl.index.
 
-    Raises ConfigError where neither is named.
+    Raises ConfigError if there is no corpus.
     """
     if corpus is None:
         raise ConfigError("there is nothing to search: name --corpus, --index or both")
@@ -214,7 +214,10 @@ def index_folder(corpus: Path | None) -> Path:
 
 
 async def _hits(client: SearchClient, text: str, topk: int) -> list[Hit]:
-    """A blank query finds nothing: foreign clients send some, and have no other query fail."""
+    """Return the hits of a query; none for a blank one.
+
+    Foreign clients send some, and these must not make other queries fail.
+    """
     return await client.query(text, topk) if text.strip() else []
 
 

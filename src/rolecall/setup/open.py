@@ -70,7 +70,7 @@ def open_surroundings(plan: Plan) -> Surroundings:
 
 
 async def check_environment(environment: Environment) -> None:
-    """Raises ConfigError where what it asks cannot be reached."""
+    """Check that an environment's services can be reached; raises ConfigError otherwise."""
     if hasattr(environment, "check"):
         try:
             await environment.check()

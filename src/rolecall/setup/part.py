@@ -21,7 +21,7 @@ class Part:
     options: Options
 
     def make(self, *arguments: Any) -> Any:
-        """Raises ConfigError that names the key where the options do not fit after all."""
+        """Make the part; raises ConfigError that names the key if the options do not fit."""
         try:
             return self.call(*arguments, **self.options)
         except ConfigError:

@@ -128,7 +128,7 @@ def _texts_of_wrong_sections(
 
 
 def resolve_workflow(named: Named) -> Workflow:
-    """Raises ConfigError for a name that there is not, and for what is no workflow."""
+    """Return the workflow of a name; raises ConfigError for an unknown name and for no workflow."""
     resolved = registry.resolve("workflow", named.name, key="workflow.name")
     try:
         flow = resolved if isinstance(resolved, Workflow) else workflow(resolved)

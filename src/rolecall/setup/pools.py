@@ -44,7 +44,7 @@ def make_pools(session: RaySession, config: Config) -> dict[str, Pool]:
 
 
 def _check_trainer(config: Config, *, auto: str) -> None:
-    """Raises ConfigError where the trainer's process would compute on a GPU that Ray gives away."""
+    """Check that the trainer trains on no GPU that Ray gives away; raises ConfigError otherwise."""
     for name in sorted(config.trained_policies):
         device = full_name(config.get_device(name), auto=auto)
         if not config.get_learner(name).is_ranked and is_gpu(device):

@@ -127,7 +127,7 @@ class Ranks:
 
 
 def rank_devices(name: str, ranks: int) -> list[str]:
-    """A GPU each, from the named one on, or the CPU. Raises ConfigError where there are too few."""
+    """Return a GPU for each rank, from `name` on, or the CPU; raises ConfigError for too few."""
     try:
         first = device_named(name)
     except ValueError as error:
@@ -168,7 +168,7 @@ def _context_parallel(config: Config, name: str) -> int:
 
 
 def _check_vocabularies(config: Config, name: str) -> None:
-    """Raises ConfigError where policy and reference disagree on what a token is."""
+    """Check that policy and reference have the same tokens; raises ConfigError otherwise."""
     policy = config.policies[name]
     if policy.reference in (None, "initial"):
         return

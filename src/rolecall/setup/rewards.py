@@ -34,7 +34,7 @@ def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, 
 
 
 def _check_async(found: UserCallable, name: str) -> None:
-    """Raises ConfigError for a function, or a method that a class calls, without `async`."""
+    """Check that a function, or a class's `__call__`, is `async`; raises ConfigError otherwise."""
     call = vars(found).get("__call__") if isinstance(found, type) else found
     if inspect.isfunction(call) and not inspect.iscoroutinefunction(inspect.unwrap(call)):
         kind = "its __call__" if isinstance(found, type) else "it"
@@ -45,6 +45,6 @@ def _check_async(found: UserCallable, name: str) -> None:
 
 
 def make_reward(part: Part | Reward, models: ChatModels) -> Reward:
-    """Raises ConfigError where its options do not fit after all."""
+    """Make a reward; raises ConfigError if its options do not fit after all."""
     reward: Reward = fill_in(part, models).make() if isinstance(part, Part) else part
     return reward

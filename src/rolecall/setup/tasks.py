@@ -32,7 +32,7 @@ class Tasks:
 
 
 def read_tasks(config: Config, environment: Environment) -> Tasks:
-    """Raises ConfigError for tasks that are no tasks, or from which no step can be sampled."""
+    """Read the tasks; raises ConfigError for invalid ones, or if no step can be sampled."""
     train, test = _splits(config, environment)
     train, chosen_on = _validation(config, environment, train)
     held = [*test, *chosen_on]
@@ -61,7 +61,7 @@ def _splits(config: Config, environment: Environment) -> tuple[Sequence[Task], l
 
 
 def _check_sources(config: Config, held: list[Task]) -> None:
-    """Raises ConfigError where `evaluation.samples` names a source that no held-out task is of."""
+    """Check that each source in `evaluation.samples` has tasks; raises ConfigError otherwise."""
     sources = sorted({task.source for task in held})
     problems = [
         f"evaluation.samples.{name}: no held-out task is of this source; {nearest(name, sources)}"

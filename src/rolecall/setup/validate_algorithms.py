@@ -41,7 +41,7 @@ def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]
 def check_fork(
     config: Config, flow: Workflow, environment: Environment, task: Task, number: int
 ) -> Problems:
-    """A workflow that tries candidates out needs a world whose state can be copied."""
+    """Check that the world of a workflow which tries out candidates can be copied."""
     if number == 1 or not flow.forks:
         return
     world = environment.open(task, seed=0)
@@ -190,7 +190,7 @@ def _loss_identity(algorithm: Algorithm) -> tuple[Any, ...]:
 
 
 def _settings_apart(one: Algorithm, other: Algorithm) -> dict[str, tuple[Any, Any]]:
-    """Settings that the loss may read and that both have, each with other values."""
+    """Return the settings that the loss may read and that both have, each with other values."""
     read = type(one).model_fields.keys() & type(other).model_fields.keys()
     pairs = {
         name: (getattr(one, name), getattr(other, name))

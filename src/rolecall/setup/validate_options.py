@@ -62,7 +62,7 @@ def check_roles(config: Config, flow: Workflow) -> Problems:
 
 
 def _check_effects(config: Config, chat_policies: Collection[str]) -> Problems:
-    """An option without effect is an error: it says something about the run that is not so."""
+    """Check for options without effect, which say something about the run that is not so."""
     trained = config.trained_policies
     for name, policy in config.policies.items():
         users = [
@@ -179,7 +179,7 @@ def _check_cross_policy(config: Config) -> Problems:
 
 
 def check_task_sampler(config: Config, sampler: TaskSampler) -> Problems:
-    """A step must find the tasks that it is to take, and what is to steer the draw must do so."""
+    """Check that a step finds enough tasks, and that what is to steer the draw does so."""
     rollout, total = config.rollout, len(sampler.train)
     if rollout.data is not None:
         for option in ("curriculum", "stratify"):

@@ -64,8 +64,9 @@ def _check_quantization(config: Config, name: str) -> Problems:
 
 
 def _check_opponents(config: Config, name: str) -> Problems:
-    """A pool keeps weights of this process: those of a learner here, or those that a ranked one
-    publishes to an engine here.
+    """Check that a pool of opponents can keep weights of this process.
+
+    Those are the weights of a learner here, or those that a ranked one publishes to an engine here.
     """
     pool = config.policies[name].opponent_pool
     if pool is None or pool.of not in config.trained_policies or pool.of not in config.policies:

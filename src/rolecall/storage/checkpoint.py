@@ -90,7 +90,7 @@ def point(folder: Path, pointer: str, step: int) -> None:
 
 
 def follow_pointer(folder: Path, pointer: str) -> Path | None:
-    """The checkpoint that a pointer file names; None if it names no checkpoint that is there."""
+    """Return the checkpoint that a pointer file names; None if it names none that exists."""
     try:
         name = (folder / pointer).read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -135,9 +135,9 @@ def damage(checkpoint: Path) -> str:
 
 @contextmanager
 def held(folder: RunFolder, name: str) -> Iterator[Path]:
-    """A checkpoint that a training run beside this process does not remove meanwhile.
+    """Hold a checkpoint, so that a training run beside this process does not remove it.
 
-    Raises ConfigError where the run has no such checkpoint, CheckpointError if it is damaged.
+    Raises ConfigError if the run has no such checkpoint, CheckpointError if it is damaged.
     """
     for _ in range(TRIES):
         checkpoint_folder = _named(folder.checkpoints, name)

@@ -33,7 +33,7 @@ class EvaluationJournal:
         self._lock: TextIO | None = None
 
     def __enter__(self) -> EvaluationJournal:
-        """Raises ConfigError where another process is at it."""
+        """Lock the journal; raises ConfigError if another process uses it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = (self.folder / ".lock").open("w")
         try:
@@ -74,9 +74,10 @@ class EvaluationJournal:
 def evaluation_journal(
     folder: Path, config: Config, tasks: Iterable[Task], *, of: str
 ) -> EvaluationJournal:
-    """The one in `folder` of these tasks and keys; `of` names what is evaluated, and the weights.
+    """Return the journal in `folder` of these tasks and keys.
 
-    With other keys, tasks or weights it is another one.
+    `of` names what is evaluated, and the weights. Other keys, tasks or weights have another
+    journal.
     """
     name = blake2b(digest_size=6)
     name.update(json.dumps([of, _that_counts(config)], sort_keys=True).encode())

@@ -29,7 +29,7 @@ def reading(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def removing(folder: Path) -> Iterator[bool]:
-    """Yields whether nobody reads a folder; nobody begins to inside."""
+    """Yield whether nobody reads a folder; nobody begins to inside the block."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield _try_lock(number, fcntl.LOCK_EX)

@@ -29,7 +29,7 @@ class LoadedRun:
     """A run folder's contents. `load_run("runs/math").episodes(frame="pandas")`."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises ConfigError where there is no run."""
+        """Open a run; raises ConfigError if there is none."""
         self.folder = RunFolder.existing(Path(path))
         self.path = self.folder.path
 

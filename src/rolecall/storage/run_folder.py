@@ -71,7 +71,7 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
-        """Raises ConfigError where there is no run."""
+        """Return the folder of an existing run; raises ConfigError if there is none."""
         folder = cls(path)
         if not path.is_dir():
             raise ConfigError(f"there is no run folder {path}")
@@ -93,7 +93,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """The folder is there, and no other process works in it."""
+        """Make the folder and keep other processes from working in it."""
         self._make(self.path)
         self._lock = self._locked()
         try:
@@ -131,7 +131,7 @@ class RunFolder:
             raise ConfigError(f"output: {self.path} cannot be made: {error.strerror}") from error
 
     def check_place(self) -> None:
-        """Raises ConfigError where the folder cannot be made, or nothing be written into it."""
+        """Check that the folder can be made and written to; raises ConfigError otherwise."""
         try:
             there = next(path for path in (self.path, *self.path.parents) if path.exists())
         except OSError as error:  # such as a name that is too long
@@ -373,7 +373,10 @@ def _read(path: Path) -> list[Episode]:
 
 
 def _end_the_last_line(path: Path) -> None:
-    """A process that was killed may have cut it short: what is added must not be part of it."""
+    """End a file's last line, so that added lines are not joined to it.
+
+    A process that was killed may have cut it short.
+    """
     if path.exists() and path.stat().st_size:
         with path.open("rb+") as file:
             file.seek(-1, os.SEEK_END)

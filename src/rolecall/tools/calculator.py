@@ -61,7 +61,10 @@ def evaluate(expression: str) -> Number:
 
 
 def _check_depth(tree: ast.AST) -> None:
-    """Raises RecursionError; Python's own limit is moved by some libraries."""
+    """Check a tree's depth; raises RecursionError.
+
+    Python's own limit is moved by some libraries.
+    """
     level, depth = [tree], 0
     while level:
         level, depth = [child for node in level for child in ast.iter_child_nodes(node)], depth + 1

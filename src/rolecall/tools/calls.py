@@ -187,7 +187,7 @@ def _read(found: JsonValue) -> Call:
 
 
 def _checked(call: Call) -> Call:
-    """The call, unless what it holds could not be written down or sent to a tool's server."""
+    """Return the call, or a problem if it could not be written down or sent to a tool's server."""
     if len(call.name) > MOST_NAME:
         return Call("", problem=f"a tool's name has at most {MOST_NAME} characters")
     if _depth(call.arguments) > MOST_DEPTH:
@@ -215,5 +215,5 @@ def _depth(value: JsonValue) -> int:
 
 
 def _without(name: str, text: str) -> str:
-    """A result cannot end its own frame, nor open another one."""
+    """Break tags in a result, so that it cannot end its own frame, nor open another one."""
     return re.sub(rf"<(?=/?(?:{name}|tool_call)>)", "< ", text)

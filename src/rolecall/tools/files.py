@@ -151,7 +151,7 @@ def write(root: Path, path: str, content: str, *, most: int) -> str:
 
 @contextmanager
 def _opened(root: Path, path: str, flags: int, *, make: bool = False) -> Iterator[int]:
-    """A file descriptor of `path` below `root`. Raises ToolError for every other place."""
+    """Open `path` below `root` and yield its file descriptor; raises ToolError for other paths."""
     if path.startswith("/") or "\0" in path:
         raise ToolError(f"{path!r}: only relative paths are allowed")
     parts = [name for name in path.split("/") if name not in ("", ".")]

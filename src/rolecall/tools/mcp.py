@@ -61,8 +61,9 @@ class Mcp:
         self._connections = PerLoop(lambda: _Connection(self._target))
 
     async def check(self) -> None:
-        """Raises InfrastructureError where the server cannot start, ValueError where it lacks a
-        tool. What it started ends with it.
+        """Check the server, which ends with this check.
+
+        Raises InfrastructureError if the server cannot start, ValueError if it lacks a tool.
         """
         connection = _Connection(self._target)
         try:
@@ -111,7 +112,7 @@ class _Connection:
         return self._ended.is_set() or self._holder.done()
 
     async def tools(self, *, within_s: float) -> list[McpTool]:
-        """Raises InfrastructureError if the server does not tell them in time."""
+        """Return the server's tools; raises InfrastructureError if they do not arrive in time."""
         try:
             async with asyncio.timeout(within_s):
                 return await asyncio.shield(self._described)
@@ -121,7 +122,7 @@ class _Connection:
             raise InfrastructureError(message) from error
 
     async def close(self) -> None:
-        """Returns when the server has ended."""
+        """Close the connection; returns when the server has ended."""
         self._ended.set()
         if not self._described.done():
             self._holder.cancel()
@@ -182,7 +183,10 @@ class _Connection:
 
 
 def _check(arguments: JsonObject) -> None:
-    """Raises ToolError for what cannot be sent, which would end the connection for all episodes."""
+    """Check that arguments can be sent; raises ToolError otherwise.
+
+    Sending invalid ones would end the connection for all episodes.
+    """
     try:
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

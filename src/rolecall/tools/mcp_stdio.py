@@ -30,7 +30,7 @@ END_S = 2.0  # that a server has after its input has ended, and again after SIGT
 
 @asynccontextmanager
 async def start_server(command: Sequence[str]) -> AsyncIterator[TransportStreams]:
-    """Raises OSError if the command cannot be started."""
+    """Start a server; raises OSError if the command cannot be started."""
     import anyio
     from mcp.client.stdio import get_default_environment
 
@@ -72,7 +72,7 @@ async def _show_errors(process: asyncio.subprocess.Process) -> None:
 
 
 async def _read(process: asyncio.subprocess.Process, to_session: Any) -> None:
-    """The server's lines, until it ends or one is too long; what is no message is passed on."""
+    """Read the server's lines until it ends or one is too long; invalid messages are passed on."""
     import mcp_types
     from mcp.shared.message import SessionMessage
 

@@ -62,7 +62,7 @@ class Python:
         return Bubblewrap(packages=self._packages, unenforced=self._unenforced)
 
     async def check(self) -> None:
-        """Raises SandboxError where no program can be run."""
+        """Check that a program can be run; raises SandboxError otherwise."""
         sandbox = self._made()  # one of its own, because connections belong to an event loop
         try:
             await try_out(sandbox, self.limits)

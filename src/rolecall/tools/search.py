@@ -44,7 +44,7 @@ class Search:
         )
 
     async def check(self) -> None:
-        """Raises SearchDownError where nobody answers."""
+        """Check the search service; raises SearchDownError if nobody answers."""
         await self.client.check()
 
     @asynccontextmanager

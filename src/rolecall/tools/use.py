@@ -47,7 +47,7 @@ class WorldTools:
     """Whatever tools the episode's world offers."""
 
     async def check_in(self, world: World) -> None:
-        """Raises ValueError where a world, once it is reset, offers none."""
+        """Check that a world, once it is reset, offers tools; raises ValueError otherwise."""
         await world.reset()
         async with self.open(world, seed=0):
             return
@@ -96,7 +96,7 @@ class OpenTools:
         }
 
     async def offered_tools(self, use: ToolUse) -> list[Tool]:
-        """Raises ValueError for two tools of one name."""
+        """Return the tools that an agent may use; raises ValueError for two tools of one name."""
         async with self._opening:
             for kit in use.kits:
                 if id(kit) not in self._tools:

@@ -39,7 +39,10 @@ class Collector:
         self._carry = run.config.rollout.carry
 
     async def collect(self, step: int) -> Rollout:
-        """Raises what the journal's disk raises; a failed episode is in `failures`."""
+        """Collect a step's episodes; raises what the journal's disk raises.
+
+        A failed episode is in `failures`.
+        """
         groups, deadline_s = self.run.config.rollout.groups, self.run.config.rollout.deadline_s
         if self.run.data:
             earlier = [groups] * (step - 1)
@@ -118,7 +121,7 @@ class Collector:
         )
 
     async def _of_earlier_steps(self, step: int) -> Rollout:
-        """The groups that are whole by now; those that will be too old are cut."""
+        """Return the groups of earlier steps that are whole; those that will be too old are cut."""
         rollout = Rollout(groups=[])
         for collection in list(self.carried):
             assert isinstance(collection.step, int)
@@ -147,11 +150,11 @@ class Collector:
         return {int(collection.step) for collection in self.carried if collection.open}
 
     def state_dict(self) -> State:
-        """The tasks of groups that are carried over, by their steps."""
+        """Return the tasks of groups that are carried over, by their steps."""
         return {"open": {str(each.step): list(each.open) for each in self.carried if each.open}}
 
     def load_state_dict(self, state: State) -> None:
-        """Groups of which an episode has ended go on; those without are not begun again."""
+        """Continue groups of which an episode has ended; others are not begun again."""
         for step, names in state["open"].items():
             journal = Journal(journal_path(self.folder, int(step)))
             finished = [episode for episode in journal.read() if episode.task.id in names]

@@ -223,7 +223,7 @@ def trained_turns(episodes: list[Episode], policy: str, algorithm: Algorithm) ->
 def optimizer_steps(
     run: Run, policy: str, turns: list[Turn], algorithm: Algorithm, *, seed: int, by_agent: bool
 ) -> list[list[Batch]]:
-    """The micro-batches of each optimizer step, all passes in a row; steps without any left out."""
+    """Return the micro-batches of each optimizer step, of all passes; empty steps are left out."""
     config = run.config.get_learner(policy)
     random = np.random.default_rng(derive_seed(run.config.trainer.seed, seed))
     turns = prepare_for_loss(turns, algorithm)
@@ -267,7 +267,7 @@ async def publish(run: Run, policies: list[str]) -> None:
 
 
 def view(episodes: list[Episode], part: AlgorithmGroup, run: Run) -> list[Episode]:
-    """The episodes as one of several algorithms sees them: other algorithms' agents are frozen.
+    """Return the episodes as one of several algorithms sees them: others' agents are frozen.
 
     What its critic notes on their turns stays in this view.
     """

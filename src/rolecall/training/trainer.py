@@ -100,9 +100,10 @@ class Trainer:
         self.earlier_s = 0.0
 
     async def train(self) -> None:
-        """Raises NothingTrainsError or DivergedError; it saves first, also when cancelled.
+        """Train until the end; saves the run before it raises, also when cancelled.
 
-        Raises CheckpointError where the run has done steps and no checkpoint can be read.
+        Raises NothingTrainsError or DivergedError, and CheckpointError if the run has done steps
+        and no checkpoint can be read.
         """
         asyncio.get_running_loop().set_task_factory(task_factory)
         with held_loop.watch_loop():
@@ -157,7 +158,7 @@ class Trainer:
         await train_step.publish(self.run, list(self.run.learners))
 
     def _newest_checkpoint(self) -> Path | None:
-        """The newest whole checkpoint; damaged ones that are newer are set aside."""
+        """Return the newest whole checkpoint; damaged ones that are newer are set aside."""
         newest, passed = checkpoint.find_newest(self.folder.checkpoints)
         for name, wrong in passed.items():
             notices.warning(
@@ -413,7 +414,10 @@ class Trainer:
             self._track(tracker, partial(tracker.log, self.done, record))
 
     def _track(self, tracker: Tracker, tell: Callable[[], None]) -> None:
-        """A tracker that fails is left out from then on: the run folder has the record."""
+        """Call a tracker.
+
+        One that fails is left out from then on: the run folder has the record.
+        """
         try:
             tell()
         except Exception as error:  # of another system, or of the user's code

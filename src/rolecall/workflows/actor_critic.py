@@ -12,7 +12,7 @@ from rolecall.workflows.base import workflow
 
 @workflow
 async def actor_critic(team: Team, task: Task, world: World, rounds: PositiveInt = 3) -> Turn:
-    """The last answer has no critic: nobody would act on its word.
+    """Let a critic review the actor's answers until it approves; the last one is not reviewed.
 
     rounds: most answers.
     """

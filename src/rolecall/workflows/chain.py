@@ -11,7 +11,10 @@ from rolecall.workflows.base import workflow
 
 @workflow(parsers={"generator": parse_boxed, "refiner": parse_boxed})
 async def chain(team: Team, task: Task, world: World) -> Turn:
-    """The reward `refined` pays verifier and refiner what the last is better than the first."""
+    """Let a verifier criticise a generator's answer and a refiner write the last one.
+
+    The reward `refined` pays verifier and refiner for how much better the last is than the first.
+    """
     first = await team.generator(task.prompt)
     critique = await team.verifier(task.prompt, first)
     return await team.refiner(task.prompt, first, critique)

@@ -20,7 +20,9 @@ from rolecall.workflows.base import workflow
 
 @workflow(parsers={"coder": parse_fence, "tester": parse_tag("tests")})
 async def coder_tester(team: Team, task: Task, world: World, max_turns: PositiveInt = 5) -> Turn:
-    """Ends when the code passes all tests of a turn; neither sees the other's words.
+    """Let a coder and a tester work until the code passes all tests of a turn.
+
+    Neither sees the other's words.
 
     max_turns: most programs, each with its tests.
     """

@@ -18,7 +18,7 @@ from rolecall.workflows.base import workflow
 
 @workflow
 async def data_science(team: Team, task: Task, world: World, tries: PositiveInt = 1) -> Turn:
-    """A role whose files are missing is told so and asked again.
+    """Let engineer, modeler and analyst work in turn; one whose files are missing tries again.
 
     tries: most times that a role is asked.
     """

@@ -15,7 +15,7 @@ from rolecall.workflows.base import workflow
 
 @workflow(parsers={"verifier": parse_boxed})
 async def mathchat(team: Team, task: Task, world: World, show_solver: bool = False) -> Turn:
-    """The verifier reads what the executor computed.
+    """Let a verifier answer from what the executor computed for the solver's plan.
 
     show_solver: whether the verifier reads the solver's words too, as in MARTI.
     """

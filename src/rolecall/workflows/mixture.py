@@ -18,7 +18,9 @@ from rolecall.workflows.base import workflow
 
 @workflow(parsers={"proposer": parse_boxed, "aggregator": parse_boxed})
 async def mixture(team: Team, task: Task, world: World, layers: PositiveInt = 1) -> Turn:
-    """The reward `proposals` pays each proposer for its own answer.
+    """Let proposers answer in layers and an aggregator combine their last answers.
+
+    The reward `proposals` pays each proposer for its own answer.
 
     layers: proposals of each proposer; from the second on it reads those of the layer before.
     """

@@ -35,7 +35,9 @@ async def search_team(
     history: NonNegativeInt = 4,
     on_unparsable: Literal["no", "yes"] = "no",
 ) -> Turn:
-    """The answerer does not see the verifier's words. A query without its tag is asked for again.
+    """Let a verifier and a searcher collect documents until an answerer can answer.
+
+    The answerer does not see the verifier's words. A query without its tag is requested again.
 
     max_steps: most steps; each is a verdict and a search, and the last one is the answer.
     history: newest searches that agents see, with what they found.

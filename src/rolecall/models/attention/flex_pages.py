@@ -90,7 +90,7 @@ class FlexPages:
         scale: float,
         rule: ScoreRule | None = None,
     ) -> Tensor:
-        """query [H, R, D], key and value [K, R, D] -> [R, H, D]."""
+        """Attend with query [H, R, D], key and value [K, R, D] -> [R, H, D]."""
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         keys.index_copy_(0, self.slot, key.transpose(0, 1))
         values.index_copy_(0, self.slot, value.transpose(0, 1))
@@ -110,8 +110,10 @@ class FlexPages:
         self, query: Tensor, keys: Tensor, values: Tensor, *, scale: float, rule: ScoreRule | None,
         compiles: bool,
     ) -> Tensor:  # fmt: skip
-        """The kernel for short queries takes 1, 2, 4 ... query heads of a key head; the one for all
-        others no pages as small as ours. So heads are added where there are 3, or 7.
+        """Attend by flex attention, with query heads added to groups of 3, 5, 6, 7 ...
+
+        The kernel for short queries takes 1, 2, 4 ... query heads of a key head; the one for all
+        others takes no pages as small as ours.
         """
         num_kv = keys.shape[1]
         groups = len(query) // num_kv

@@ -82,7 +82,7 @@ def forget() -> None:
 
 
 def bound(dtype: torch.dtype) -> float:
-    """The largest difference that rounding makes, as a share of the largest number.
+    """Return the largest difference that rounding makes, as a share of the largest number.
 
     Less than float32: weights, results and the scores' gradients are rounded once each, by half a
     unit in the last place at most, and gradients are sums of such numbers; 8 units are several

@@ -65,7 +65,7 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def _numbers(rule: ScoreRule | None) -> tuple[int, np.float32, np.ndarray]:
-    """A rule as numba's loop takes it: window, softcap or 0, sinks [H] or none."""
+    """Return a rule as numba's loop takes it: window, softcap or 0, sinks [H] or none."""
     if rule is None:
         return paged_attention.NO_RULE
     window = paged_attention.UNLIMITED if rule.window is None else rule.window
@@ -84,7 +84,7 @@ class _Part:
     last: Tensor  # [R, L, 1] the position of each token
 
     def within(self, window: int | None) -> Tensor:
-        """The mask with a window of positions."""
+        """Return the mask with a window of positions."""
         if window is None:
             return self.mask
         column_S = torch.arange(self.mask.shape[-1], device=self.mask.device)
@@ -124,7 +124,7 @@ class Paged:
         scale: float,
         rule: ScoreRule | None = None,
     ) -> Tensor:
-        """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
+        """Attend with query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
         query, key, value = (x.transpose(0, 1).contiguous() for x in (query, key, value))
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         number, size = self.cache.num_kv_heads, self.cache.head_size

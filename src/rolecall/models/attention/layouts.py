@@ -43,7 +43,7 @@ class Layout(Protocol):
         scale: float,
         rule: ScoreRule | None = None,
     ) -> Tensor:
-        """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
+        """Attend with query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
         ...
 
 
@@ -145,7 +145,7 @@ class Rows:
 
 
 def make_layout(parent: Ids, depth: Ids, *, device: torch.device) -> Layout:
-    """The layout of a packed row for training: no pair is computed that no token sees."""
+    """Make the layout of a packed row for training; it computes no pair that no token sees."""
     if device.type == "cpu":
         return PrefixTreeAttention(parent, depth)
     from rolecall.models.attention.flex import Flex

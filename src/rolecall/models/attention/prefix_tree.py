@@ -160,7 +160,7 @@ def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor,
 
 
 def paths(parent: Ids) -> list[Ids]:
-    """The tokens of each branch from its root to its last token, whole.
+    """Return the tokens of each branch from its root to its last token, whole.
 
     parent [-1, 0, 1, 1] -> [[0, 1, 2], [0, 1, 3]].
     """
@@ -176,7 +176,7 @@ def paths(parent: Ids) -> list[Ids]:
 
 
 def subtree_ends(parent: Ids, depth: Ids) -> Ids:
-    """The index after the last descendant of each token: [N], for tokens in depth-first order.
+    """Return the index after each token's last descendant: [N], for tokens in depth-first order.
 
     parent [-1, 0, 1, 1], depth [0, 1, 2, 2] -> [4, 4, 3, 4]. A token's descendants end where the
     next branch starts that is no deeper than it.

@@ -29,7 +29,7 @@ class ScoreRule:
         return self.softcap is None and self.sinks is None
 
     def within(self, longest: int) -> ScoreRule | None:
-        """The rule for rows of at most `longest` tokens; None where nothing is left of it.
+        """Return the rule for rows of at most `longest` tokens; None if nothing is left of it.
 
         So rows that fit the window cost what they cost without one.
         """
@@ -62,10 +62,10 @@ class Observed:
 def attend_densely(
     query: Tensor, key: Tensor, value: Tensor, *, seen: Tensor, scale: float, rule: ScoreRule
 ) -> Tensor:
-    """query [R, H, L, D], key and value [R, K, S, D], seen [R, 1, L, S] -> [R, H, L, D].
+    """Attend under all of a rule but its window, which `seen` holds.
 
-    All of the rule but its window, which `seen` holds. Scores and their softmax are float32 where
-    the states are less.
+    query [R, H, L, D], key and value [R, K, S, D], seen [R, 1, L, S] -> [R, H, L, D]. Scores and
+    their softmax are float32 if the states are of less precision.
     """
     groups = query.shape[1] // key.shape[1]
     k, v = (x.repeat_interleave(groups, 1) for x in (key, value))

@@ -43,14 +43,17 @@ class TreeScores:
     """The slices of a packed row, made once for each window."""
 
     def __init__(self, ends: Ids, depth: Ids, *, device: torch.device = CPU) -> None:
-        """ends [N]: the index after each token's last descendant; depth [N]: its position."""
+        """Initialize the scores of a tree.
+
+        ends [N]: the index after each token's last descendant; depth [N]: its position.
+        """
         self.ends, self.depth, self.device = ends, depth, device
         self._slices: dict[int | None, list[Slice]] = {}
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, rule: ScoreRule
     ) -> Tensor:
-        """query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
+        """Attend with query [H, N, D], key and value [K, N, D] -> [N, H, D]."""
         if rule.window not in self._slices:
             self._slices[rule.window] = list(self._made(rule.window))
         slices = self._slices[rule.window]

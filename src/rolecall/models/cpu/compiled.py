@@ -37,7 +37,7 @@ def compile_inner(loop: Loop | None = None, **options: set[str] | bool | str) ->
 
 
 def compile_outer(loop: Callable[..., Result]) -> Callable[..., Result]:
-    """A loop that Python calls. It is kept until a source file of this folder changes."""
+    """Compile a loop that Python calls; it is kept until a source file of this folder changes."""
     compiled: Any = njit(loop)
     cache = loop_cache(loop, stamp=_sources())
     if cache is not None:
@@ -48,7 +48,10 @@ def compile_outer(loop: Callable[..., Result]) -> Callable[..., Result]:
 def kept_callback(
     loop: Callable[..., None], arguments: tuple[types.Type, ...], **options: bool
 ) -> CFunc[Callable[..., None]]:
-    """A loop that compiled code calls by its `address`, and that returns nothing; it is kept."""
+    """Compile a loop that compiled code calls by its `address`.
+
+    The loop returns nothing, and it is kept.
+    """
     compiled: Any = CFunc(loop, (arguments, types.void), locals={}, options=options)
     cache = loop_cache(loop, stamp=_sources())
     if cache is not None:
@@ -69,7 +72,7 @@ def is_kept(loop: Any) -> bool:
 
 @cache
 def _sources() -> str:
-    """A digest of the source files of this folder."""
+    """Return a digest of the source files of this folder."""
     digest = sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())

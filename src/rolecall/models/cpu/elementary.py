@@ -36,7 +36,7 @@ _LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
 
 @intrinsic
 def _as_float(typing, bits):
-    """The float32 number that these bits are."""
+    """Return the float32 number with these bits."""
 
     def generate(context, builder, signature, given):
         return builder.bitcast(given[0], context.get_value_type(types.float32))
@@ -75,7 +75,10 @@ def exponentials(scores, s, length, most):
 
 @intrinsic
 def largest(typing, numbers, count):
-    """The largest of so many float32 numbers at an address but for NaN; minus infinity of none."""
+    """Return the largest of `count` float32 numbers at an address, ignoring NaN.
+
+    Minus infinity if there is none.
+    """
 
     def generate(
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
@@ -86,7 +89,10 @@ def largest(typing, numbers, count):
 
 
 def _function(module: ir.Module) -> ir.Function:
-    """The compiled function: LLVM makes no vector code of a loop in which NaN has a meaning."""
+    """Return the compiled function.
+
+    It is written by hand, because LLVM makes no vector code of a loop in which NaN has a meaning.
+    """
     index, number, lanes = ir.IntType(64), ir.FloatType(), 32
     vector = ir.VectorType(number, lanes)
     kind = ir.FunctionType(number, [index] * 2)
@@ -104,7 +110,7 @@ def _function(module: ir.Module) -> ir.Function:
         return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
 
     def keep(new: ir.Value, best: ir.Value) -> None:
-        """The larger one in `best`."""
+        """Keep the larger number in `best`."""
         old = builder.load(best)
         builder.store(builder.select(builder.fcmp_ordered(">", new, old), new, old), best)
 

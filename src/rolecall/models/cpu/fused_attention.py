@@ -97,13 +97,13 @@ class Heads(Module):
         return self.o_proj(mixed)[None], None
 
     def attend(self, layout: Any, *projected: Tensor) -> Tensor:
-        """query [N, H * D], key and value [N, K * D] -> [N, H * D]"""
+        """Attend with query [N, H * D], key and value [N, K * D] -> [N, H * D]."""
         heads = (x.unflatten(1, (-1, self.head_dim)).transpose(0, 1) for x in projected)
         out: Tensor = layout.attend(self.layer_idx, *heads, scale=self.scaling, rule=self.rule)
         return out.flatten(1)
 
     def scales(self, like: Tensor) -> list[tuple[Tensor, float]]:
-        """The norms of queries and keys: weight and epsilon, `like[:0]` (1-D) for none."""
+        """Return the norms of queries and keys: weight and epsilon, `like[:0]` (1-D) for none."""
         norms = (getattr(self, name, None) for name in ("q_norm", "k_norm"))
         return [
             (like[:0], 0.0) if norm is None else (norm.weight, norm.variance_epsilon)

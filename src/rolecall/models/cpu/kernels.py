@@ -54,7 +54,7 @@ def flat(x: Tensor) -> np.ndarray:
 
 @compile_inner(forceinline=True)
 def _write(key, n, value, keys, values, place, k, kv_heads, size):
-    """A head's key key[n : n + size] and value value[...] go to the place page * PAGE + offset."""
+    """Write a head's key key[n : n + size] and value value[...] to place page * PAGE + offset."""
     page = _U(PAGE)
     start, offset = ((place // page) * kv_heads + k) * size * page, place % page
     for d in range(size):
@@ -71,14 +71,14 @@ def _write_token(i, key, value, keys, values, slot, kv_heads, size):
 
 @compile_outer
 def write(key, value, keys, values, slot, kv_heads, size):
-    """key and value [N, K, D] go to the places `slot` [N]."""
+    """Write key and value [N, K, D] to the places `slot` [N]."""
     arguments = (key, value, keys, values, slot, _U(kv_heads), _U(size))
     in_parallel(_write_token, slot.shape[0], arguments)
 
 
 @compile_inner(fastmath=MATH, forceinline=True)
 def _squares(x, n, width):
-    """The sum of the squares of x[n : n + width]."""
+    """Sum the squares of x[n : n + width]."""
     total = _F(0.0)
     for d in range(width):
         total += x[n + d] * x[n + d]
@@ -100,7 +100,7 @@ def _norm(i, x, weight, width, eps, out):
 
 @compile_outer
 def norm(x, weight, width, eps, out):
-    """x [N, width] -> out [N, width]."""
+    """Normalise x [N, width] -> out [N, width]."""
     in_parallel(_norm, x.shape[0] // width, (x, weight, _U(width), eps, out))
 
 
@@ -150,7 +150,7 @@ def rope_and_cache(
     query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
 ):  # fmt: skip
-    """query [N, H, D] normalised and rotated in place; so key [N, K, D], then written with value.
+    """Normalise and rotate query [N, H, D] and key [N, K, D] in place, then cache key and value.
 
     Empty weights: no norm. cos and sin [positions, D].
     """
@@ -271,7 +271,7 @@ def _rope(i, x, weight, eps, cos, sin, heads, size, out):
 
 @compile_outer
 def rope(x, weight, eps, cos, sin, heads, size, out):
-    """x [N, heads, D], normalised over D if `weight` is not empty, and rotated -> out."""
+    """Rotate x [N, heads, D] -> out, normalised over D first if `weight` is not empty."""
     arguments = (x, weight, eps, cos, sin, _U(heads), _U(size), out)
     in_parallel(_rope, cos.shape[0] // size, arguments)
 
@@ -287,7 +287,7 @@ def _rotate_back(grad, g, cos, sin, c, half, out):
 
 @compile_inner(fastmath=MATH, forceinline=True)
 def _along(grad, g, weight, x, n, width):
-    """The sum of grad[g + d] * weight[d] * x[n + d]."""
+    """Sum grad[g + d] * weight[d] * x[n + d]."""
     total = _F(0.0)
     for d in range(width):
         total += grad[g + d] * weight[d] * x[n + d]
@@ -359,7 +359,7 @@ def norm_backward(grad, x, weight, width, eps, dx, parts):
 
 @compile_inner(fastmath=EACH, forceinline=True, error_model=DIVIDES)
 def gate_row(x, y, n, width, out, o):
-    """silu(x[n ...]) * y[n ...] -> out[o ...]"""
+    """Compute silu(x[n ...]) * y[n ...] -> out[o ...]."""
     for d in range(width):
         out[o + d] = x[n + d] * y[n + d] / (_F(1.0) + exp(-x[n + d]))
 

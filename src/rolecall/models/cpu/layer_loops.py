@@ -52,8 +52,10 @@ def _fill(out, start, rows, bias, width):
 
 @compile_inner
 def _add_laid_out(out, out_row, x, x_row, weight, inputs, outputs, rows):
-    """out [rows, O] += x [rows, I] times a weight that is laid out; all are addresses, and what
-    stands between rows."""
+    """Add x [rows, I] times a weight that is laid out to out [rows, O].
+
+    Out, x and weight are addresses; out_row and x_row are the distances between rows.
+    """
     columns = _U(COLUMNS)
     for first in range(_U(0), outputs, columns):
         add_product(
@@ -64,7 +66,7 @@ def _add_laid_out(out, out_row, x, x_row, weight, inputs, outputs, rows):
 
 @compile_inner(forceinline=True)
 def _add_bias(part, place, grad, start, rows, width):
-    """The sum of grad [rows, width] is added to the part."""
+    """Add the sum of grad [rows, width] to the part."""
     for r in range(rows):
         for c in range(width):
             part[place + c] += grad[start + r * width + c]
@@ -110,7 +112,9 @@ def begin(
     x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
     raw_key, query, key, value,
 ):  # fmt: skip
-    """x [N, W] -> query [N, H, D] and key [N, K, D], normalised and rotated, and value [N, K, D].
+    """Compute query [N, H, D], key and value [N, K, D] of x [N, W].
+
+    Query and key are normalised and rotated.
 
     queries, keys, values: a weight that is laid out, and its bias. raw_query, raw_key: room for
     what is normalised; empty where there are no norms. cos and sin [N, D].
@@ -204,8 +208,10 @@ def begin_backward(
 
 @compile_inner(fastmath=EACH, forceinline=True)
 def _gated_back(memory, o, dx, dy, x, y, n, width):
-    """The gradient memory[o ...] becomes silu(x[n ...]) * y[n ...], memory[dx ...] and
-    memory[dy ...] the gradients by x and y."""
+    """Replace the gradient memory[o ...] by silu(x[n ...]) * y[n ...].
+
+    The gradients by x and y are written to memory[dx ...] and memory[dy ...].
+    """
     for d in range(width):
         a, b = x[n + d], y[n + d]
         memory[dx + d], memory[dy + d], share = gate_slopes(memory[o + d], a, b)
@@ -259,7 +265,7 @@ def _finish(
 def finish(
     x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate, up, out,
 ):  # fmt: skip
-    """x [N, W] and mixed [N, A] by attention -> out [N, W], the states after the layer.
+    """Compute the states after the layer: x [N, W] and mixed [N, A] by attention -> out [N, W].
 
     outs, gates, ups, downs: a weight that is laid out, and its bias. middle [N, W] are the states
     between attention and MLP; gate and up [N, I] what those projections make.

@@ -86,7 +86,7 @@ class LoopCache(FunctionCache):
 
 
 def loop_cache(loop: Loop, *, stamp: str) -> LoopCache | None:
-    """The cache of a loop; None, and a line, where there is no place to write."""
+    """Return the cache of a loop; None, and a message, if there is no folder to write to."""
     try:
         return LoopCache(loop, stamp=stamp)
     except RuntimeError:

@@ -24,7 +24,7 @@ _ADDRESS = _BYTE.as_pointer()
 
 
 def _taking(*, zeros: bool) -> Callable[[np.uintp, type[np.float32]], NDArray[np.float32]]:
-    """A function for numba: (count, kind) -> an array of `count` numbers."""
+    """Return a function for numba: (count, kind) -> an array of `count` numbers."""
 
     def take(typing, count, kind):
         array = types.Array(kind.dtype, 1, "C")
@@ -79,7 +79,7 @@ def give_back(typing, array):
 
 @intrinsic
 def view(typing, start, count, kind):
-    """The array of `count` numbers that begins at this address."""
+    """Return the array of `count` numbers that begins at this address."""
     array = types.Array(kind.dtype, 1, "C")
 
     def generate(

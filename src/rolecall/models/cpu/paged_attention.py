@@ -86,7 +86,7 @@ def _score(scores, room, queries, rows, keys, pages, first, last, width, size):
 
 @compile_inner(forceinline=True)
 def _mix(out, scores, room, rows, values, pages, first, last, length, size):
-    """The values of pages first ... last, of the `length` positions of all, added to `out`."""
+    """Add the values of pages first ... last, of the `length` positions of all, to `out`."""
     page = _U(PAGE)
     for p in range(first, last):
         count = min(page, length - p * page)
@@ -182,7 +182,7 @@ def attend(
     query, keys, values, table, row, position, order, group_first, group_shared, heads, kv_heads,
     size, scale, window, softcap, sinks, out,
 ):  # fmt: skip
-    """query [N, H, D] of the tokens at `position` [N] of `row` [N] -> out [N, H, D].
+    """Attend with query [N, H, D] of tokens at `position` [N] of `row` [N] -> out [N, H, D].
 
     table [R, P] names the pages of each row; order, group_first, group_shared: see `groups`. A
     token sees the last `window` positions of its row up to its own. softcap 0 and no sinks:

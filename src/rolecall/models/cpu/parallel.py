@@ -103,7 +103,7 @@ def in_parallel(typing, body, count, arguments):
 
 
 def _stored(builder: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
-    """The address of a structure of these values."""
+    """Return the address of a structure of these values."""
     room = cgutils.alloca_once(builder, ir.LiteralStructType([value.type for value in values]))
     for index, value in enumerate(values):
         builder.store(value, cgutils.gep_inbounds(builder, room, 0, index))
@@ -113,7 +113,7 @@ def _stored(builder: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
 def _compiled(
     context: BaseContext, body: Dispatcher, kinds: tuple[types.Type, ...]
 ) -> FunctionDescriptor:
-    """The descriptor of the body for arguments of these types, in the code that is being made."""
+    """Compile the body for these argument types into the current code; return its descriptor."""
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, body.targetoptions)
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True

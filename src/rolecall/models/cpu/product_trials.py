@@ -44,9 +44,9 @@ _told: set[str] = set()  # why nothing could be kept, each said once
 
 
 def choose_ways(outputs: int, inputs: int) -> tuple[Way, ...]:
-    """The fastest way to multiply with a bfloat16 weight of this size for each of `ROWS`.
+    """Choose the fastest way to multiply with a bfloat16 weight of this size for each of `ROWS`.
 
-    Plain ones where the cache folder cannot be written: a later run could not know of others.
+    Plain ones if the cache folder cannot be written: a later run could not know of others.
     """
     return _remembered(
         f"bfloat16 {outputs}x{inputs}", lambda: try_ways(outputs, inputs), plain=PLAIN
@@ -125,7 +125,7 @@ def _fastest(ways: Mapping[Way, Callable[[Tensor], Tensor]], x: Tensor) -> Way:
 
 
 def _took(ways: Mapping[Name, Callable[[Tensor], Tensor]], x: Tensor) -> dict[Name, float]:
-    """The fewest seconds that each way needs."""
+    """Return the fewest seconds that each way needs."""
     rounds = [{name: _seconds(way, x) for name, way in ways.items()} for _ in range(ROUNDS)]
     return {name: min(each[name] for each in rounds) for name in ways}
 
@@ -146,7 +146,7 @@ def _agrees(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
 
 
 def _seconds(work: Callable[[Tensor], Tensor], x: Tensor) -> float:
-    """The quickest of some tries."""
+    """Return the seconds of the quickest of some tries."""
     best, end = float("inf"), time.perf_counter() + TRY_S
     while True:
         started = time.perf_counter()
@@ -179,7 +179,7 @@ def processor() -> str:
 
 @contextmanager
 def _locked() -> Iterator[Path]:
-    """The file, while no other process reads or writes it. Raises OSError."""
+    """Yield the file while no other process reads or writes it; raises OSError."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     # Who has waited in vain once does not wait again for each size.

@@ -24,7 +24,10 @@ class Product:
     """x @ weight.T + bias for states x in float32, rounded to bfloat16; float32 comes out."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, ways: tuple[Way, ...]) -> None:
-        """weight [O, I] in bfloat16, used where it lies; ways: one for each of `ROWS`."""
+        """Initialize the product; ways: one for each of `ROWS`.
+
+        weight [O, I] in bfloat16 is used without a copy.
+        """
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
         self.ways, self.num_outputs = ways, weight.shape[0]
         self.sources = [self.weight]
@@ -36,7 +39,7 @@ class Product:
             self._packed = pack_weight(self.weight)
 
     def times(self, x: Tensor) -> Tensor:
-        """x [N, I] -> [N, O]"""
+        """Multiply x [N, I] by the weight -> [N, O]."""
         x, way = x.to(self.weight.dtype), way_for(self.ways, len(x))
         if way == "plain":
             out = x @ self.weight.t()
@@ -51,7 +54,7 @@ class Product:
 
 
 def way_for(ways: tuple[Way, ...], rows: int) -> Way:
-    """The one that was fastest for so many rows, or for the next number of them that was tried."""
+    """Return the fastest way for that many rows, or for the next number of rows that was tried."""
     for tried, way in zip(ROWS, ways, strict=True):
         if rows <= tried:
             return way
@@ -59,20 +62,20 @@ def way_for(ways: tuple[Way, ...], rows: int) -> Way:
 
 
 def multiply(x: Tensor, weight: Tensor, way: Way) -> Tensor:
-    """x [N, I] and a weight [O, I], either of them transposed or not -> x @ weight.T, [N, O]."""
+    """Multiply x [N, I] by a weight [O, I] -> x @ weight.T, [N, O]; either may be transposed."""
     if way == "onednn":
         return onednn(x.contiguous(), weight.contiguous())
     return x @ weight.t()
 
 
 def onednn(x: Tensor, weight: Tensor) -> Tensor:
-    """x [N, I] and a weight [O, I], packed or not -> [N, O] in their dtype."""
+    """Multiply x [N, I] by a weight [O, I], packed or not -> [N, O] in their dtype."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return out
 
 
 def pack_weight(weight: Tensor) -> Tensor:
-    """The weight [O, I] laid out for oneDNN: a copy, which only `onednn` can read."""
+    """Lay out the weight [O, I] for oneDNN: a copy, which only `onednn` can read."""
     out: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS[1])
     return out
 

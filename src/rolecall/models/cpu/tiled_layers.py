@@ -26,7 +26,9 @@ def _mix(
     x, before, eps, queries, keys, values, norms, turns, cache, slot, places, rule, sizes, scale,
     normed, query, key, value, mixed,
 ):  # fmt: skip
-    """x [N, W] -> mixed [N, H, D] by attention; normed [N, W], query, key and value are room.
+    """Compute mixed [N, H, D] of x [N, W] by attention.
+
+    normed [N, W], query, key and value are room.
 
     Each of queries, keys and values: a weight that is laid out, and its bias; before: the norm's
     weight. The others are what `rope_and_cache` and `attend` take.
@@ -64,7 +66,7 @@ def _array(addresses, counts, place):
 
 @njit
 def _linear(addresses, counts, place):
-    """A weight that is laid out, and its bias."""
+    """Return a weight that is laid out, and its bias."""
     return _array(addresses, counts, place), _array(addresses, counts, place + 1)
 
 
@@ -73,7 +75,7 @@ def compute(
     x, width, inner_width, addresses, counts, cache_addresses, cache_count, eps, turns, slot,
     places, windows, scales, sizes, keep,
 ):  # fmt: skip
-    """x [N, W] becomes the states after all layers of the tokens `keep`, in front.
+    """Replace the front of x [N, W] by the states after all layers of the tokens `keep`.
 
     addresses and counts [L, 18]: of each layer the norm before its attention; of queries, keys and
     values a weight that is laid out and its bias; the norms of queries and keys; the same of what

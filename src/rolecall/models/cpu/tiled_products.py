@@ -44,15 +44,17 @@ def _lay_out(block, weight, outputs, inputs, transposed, out):
 
 @compile_outer
 def lay_out(weight, outputs, inputs, transposed, out):
-    """weight [O, I], or [I, O] if it is `transposed` -> [O / COLUMNS, I, COLUMNS], of the last
-    outputs zeros."""
+    """Lay out weight [O, I], or [I, O] if it is `transposed` -> [O / COLUMNS, I, COLUMNS].
+
+    The last outputs are filled up with zeros.
+    """
     arguments = (weight, outputs, inputs, transposed, out)
     in_parallel(_lay_out, (outputs + COLUMNS - 1) // COLUMNS, arguments)
 
 
 @compile_inner
 def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
-    """The columns of a block, of at most ROWS rows that begin at `start`."""
+    """Compute the columns of a block, of at most ROWS rows that begin at `start`."""
     columns = _U(COLUMNS)
     rows = min(_U(ROWS), _U(x.shape[0]) // inputs - start)
     at_x, at_weight, at_out = _U(x.ctypes.data), _U(weight.ctypes.data), _U(out.ctypes.data)
@@ -84,9 +86,9 @@ def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
 
 @compile_outer
 def multiply(x, weight, bias, inputs, outputs, fresh, out):
-    """out [N, O] = x [N, I] times the weight that is laid out, plus the bias if there is one.
+    """Compute out [N, O] = x [N, I] times the weight that is laid out, plus the bias if any.
 
-    Not `fresh`: this is added to what stands in `out`.
+    Not `fresh`: the product is added to the numbers in `out`.
     """
     for start in range(0, len(x) // inputs, ROWS):
         arguments = (x, weight, bias, _U(inputs), _U(outputs), fresh, _U(start), out)
@@ -101,7 +103,7 @@ def allocate_tiles(outputs: int, inputs: int) -> np.ndarray:
 def laid_out(
     weight: Tensor, *, transposed: bool = False, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """A float32 weight [O, I], or its transpose, as the tiles read it; `out`: where it is put."""
+    """Lay out a float32 weight [O, I], or its transpose, as the tiles read it, in `out`."""
     inputs, outputs = weight.shape if transposed else reversed(weight.shape)
     out = allocate_tiles(outputs, inputs) if out is None else out
     lay_out(flat(weight.contiguous()), outputs, inputs, transposed, out)
@@ -114,7 +116,7 @@ class TiledProduct:
     def __init__(
         self, weight: Tensor, bias: Tensor | None, *, low_rank: LowRank | None = None
     ) -> None:
-        """weight [O, I]: a copy is made; one in bfloat16 is computed in float32, too.
+        """Copy and lay out weight [O, I]; one in bfloat16 is computed in float32, too.
 
         `low_rank`: what is added to the weight.
         """
@@ -139,7 +141,7 @@ class TiledProduct:
             self.bias[:] = flat(self._bias.float())
 
     def times(self, x: Tensor) -> Tensor:
-        """x [N, I] -> [N, O]"""
+        """Multiply x [N, I] by the weight -> [N, O]."""
         out = x.new_empty(len(x), self.num_outputs)
         self._multiply(x, out, fresh=True)
         return out

@@ -38,7 +38,7 @@ _INDEX, _FLOAT = ir.IntType(64), ir.FloatType()
 
 
 def _product(blocks: int, lanes: int) -> Callable[..., None]:
-    """A function for numba, of so many blocks of columns that may stand apart:
+    """Return a function for numba, of that many blocks of columns, which may stand apart.
 
     out[r, out_block * i + c] += sum of a[r, k] * b[k, b_block * i + c] over k < count, for all
     r < rows, c < lanes, i < blocks.
@@ -69,7 +69,7 @@ _half_block = _product(1, LANES // 2)
 
 
 def _function(module: ir.Module, blocks: int, lanes: int) -> ir.Function:
-    """The compiled function. It is not copied into its callers, which would take LLVM seconds."""
+    """Return the compiled function; callers do not inline it, which would take LLVM seconds."""
     kind = ir.FunctionType(ir.VoidType(), [_INDEX] * 11)
     function = cgutils.get_or_insert_function(module, kind, f"rolecall_product_{blocks}_{lanes}")
     if function.is_declaration:
@@ -125,7 +125,7 @@ def _tile(
         return builder.inttoptr(address, kind.as_pointer())
 
     def everywhere(number: ir.Value) -> ir.Value:
-        """A vector of one number."""
+        """Return a vector of one number."""
         single = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
         first = ir.VectorType(ir.IntType(32), lanes)([0] * lanes)
         return builder.shuffle_vector(single, vector(ir.Undefined), first)

@@ -112,7 +112,7 @@ class Whole(Module):
 
 
 def _numbers(norm: Norm, linear: list[Linear]) -> tuple[float | Tensor | None, ...]:
-    """A norm's epsilon and weight, the weights of linear layers, then their biases or None."""
+    """Return a norm's epsilon and weight, then linear layers' weights, then biases or None."""
     weights, biases = [module.weight for module in linear], [module.bias for module in linear]
     return norm.variance_epsilon, norm.weight, *weights, *biases
 

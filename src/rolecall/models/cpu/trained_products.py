@@ -38,7 +38,7 @@ def use_fastest(model: Module) -> None:
 
 
 class FastLinear(Linear):
-    """States [..., I] -> [..., O]"""
+    """A linear layer that multiplies in chosen ways: states [..., I] -> [..., O]."""
 
     ways: tuple[Way, Way, Way]  # of the output, the input's gradient, the weight's gradient
 

@@ -120,15 +120,17 @@ def _lay_out(p, x, page_start, page_size, kv_heads, size, out):
 
 @compile_outer
 def lay_out(x, page_start, page_size, kv_heads, size, out):
-    """x [N, K, D] -> pages [pages, K, D, PAGE] of the tokens of each, then zeros."""
+    """Lay out x [N, K, D] -> pages [pages, K, D, PAGE] of the tokens of each, then zeros."""
     arguments = (x, page_start, page_size, _U(kv_heads), _U(size), out)
     in_parallel(_lay_out, len(page_start), arguments)
 
 
 @compile_inner(forceinline=True)
 def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, heads, size):
-    """out [rows, room] += x [rows, D] times what is laid out of a block's segments. Of out, x and
-    laid_out the addresses are given; each segment begins a new page of `out`."""
+    """Add x [rows, D] times the pages that are laid out of a block's segments to out [rows, room].
+
+    Out, x and laid_out are addresses; each segment begins a new page of `out`.
+    """
     page, column = _U(PAGE), _U(0)
     width = size * page
     for s in range(first, last):
@@ -230,8 +232,10 @@ def forward(
     query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
     kv_heads, size, scale, out, sums,
 ):  # fmt: skip
-    """query [N, H, D], keys laid out, value [N, K, D] -> out [N, H, D], and sums [N, H]: the
-    logarithms of the softmaxes' sums."""
+    """Attend with query [N, H, D], keys laid out, value [N, K, D] -> out [N, H, D].
+
+    sums [N, H]: the logarithms of the softmaxes' sums.
+    """
     arguments = (
         query, keys, value, start, stop, first, segment_start, segment_size, segment_page, heads,
         kv_heads, size, scale, out, sums,
@@ -376,7 +380,7 @@ def _as_arrays(blocks: Blocks) -> tuple[np.ndarray, ...]:
 
 
 def _laid_out(x: Tensor, blocks: Blocks) -> Tensor:
-    """x [N, K, D] -> [pages, K, D, PAGE]"""
+    """Lay out x [N, K, D] -> [pages, K, D, PAGE]."""
     out = x.new_empty(len(blocks.page_start), *x.shape[1:], PAGE)
     lay_out(flat(x), blocks.page_start, blocks.page_size, *x.shape[1:], flat(out))
     return out

@@ -53,7 +53,7 @@ class CheckedSteps(ScoredActions):
         on_error: OnError = "drop_action",
         in_evaluation: bool = False,
     ) -> None:
-        """Raises ValueError for options that do not fit together."""
+        """Initialize the coach; raises ValueError for options that do not fit together."""
         settings = CoachSettings(
             Mixing(w_process, w_outcome, outcome_on, on_error),
             when=when,
@@ -73,7 +73,7 @@ class StepChecker:
         return Score(await self.judge(action.turn), usage)
 
     async def judge(self, turn: Turn) -> Verdict:
-        """Raises CoachError for an action without anything to check, and SandboxError.
+        """Check an action's steps; raises CoachError if it has nothing to check, and SandboxError.
 
         A neutral number for such an action would be something to aim at: better than a wrong
         step, and earned by writing none. So it has no score, and `on_error` says what follows.

@@ -167,7 +167,7 @@ class Following:
         return [*(turn.agent for turn in turns_known_before(until, self.episode)), until.agent]
 
     def _keep(self, turn: Turn, before: Turn) -> None:
-        """A replay keeps what the coach said of an action, and pays nothing for it again."""
+        """Keep the coach's verdict of a replayed action, and pay nothing for it again."""
         if before.coach is not None:
             usage = asdict(self.scorer.usage())
             turn.coach = replace(before.coach, usage=usage, cached=True, hindsight=None)

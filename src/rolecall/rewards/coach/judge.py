@@ -40,7 +40,7 @@ class Judge:
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __call__(self, action: Action, usage: Usage) -> Score:
-        """Raises CoachError; `usage` then holds what was spent all the same."""
+        """Score an action; raises CoachError, and even then `usage` holds what was spent."""
         if self.cache is None:
             return (await self._ask(action, usage))[0]
         key = self._key(action)

@@ -38,7 +38,7 @@ class Ledger:
         self.stopped: CoachStopError | None = None
 
     def check(self) -> None:
-        """Raises CoachStopError where no request may be sent any more."""
+        """Check that a request may be sent; raises CoachStopError otherwise."""
         if self.stopped is not None:
             raise CoachStopError(str(self.stopped))
 

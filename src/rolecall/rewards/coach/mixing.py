@@ -35,7 +35,7 @@ class Mixing:
             raise ValueError("outcome_on: last has no effect: w_outcome is 0")
 
     def check(self, episode: Episode, turns: list[Turn]) -> None:
-        """Raises ValueError if an outcome is missing, before any money is spent."""
+        """Check outcomes before any money is spent; raises ValueError if one is missing."""
         if self.w_outcome:
             for turn in turns:
                 self._outcome(episode, turn)

@@ -90,7 +90,7 @@ def read_text(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
 
 
 def without_form(text: str) -> str:
-    """An answer as text without the lines that only we read: the score and the request's code."""
+    """Return an answer without the lines that only we read: the score and the request's code."""
     return "\n".join(line for line in text.splitlines() if not KEY_LINE.fullmatch(line)).strip()
 
 
@@ -106,7 +106,7 @@ def _own_lines(text: str) -> list[str]:
 
 
 def _decide(key: str, values: list[str]) -> float:
-    """The last line decides; another one that could be meant as well makes it unreadable."""
+    """Return the last value; raises FormatError if another one could be meant as well."""
     if not values:
         raise FormatError(f"no {key} line at the end")
     numbers = [NUMBER.fullmatch(value) for value in values]
@@ -119,7 +119,7 @@ def _decide(key: str, values: list[str]) -> float:
 
 
 def _check_request(given: object, nonce: str | None) -> None:
-    """An answer that names a request must name this one."""
+    """Check that an answer names this request if it names any; raises FormatError otherwise."""
     if (nonce is not None or given is not None) and given != nonce:
         expected = "none was asked for" if nonce is None else "it must be this request's"
         raise FormatError(f"the request code is {excerpt(given, 40)!r}; {expected}")

@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def serve(job: dict[str, str], say: Callable[[Message], None], inbox: Iterable[str]) -> None:
-    """The program's side: define it, then answer calls of its function until nobody asks."""
+    """Define the program, then answer calls of its function until nobody asks."""
     module = types.ModuleType("program")
     sys.modules["program"] = module
     try:
@@ -77,7 +77,7 @@ def pack_error(error: BaseException) -> Message:
 
 
 def examine(job: dict[str, str], asked: Callable[[Message], Message]) -> Message:
-    """The test's side: its verdict, {"passed": ..., "reason": ..., "calls": ...}."""
+    """Run the test and return its verdict, {"passed": ..., "reason": ..., "calls": ...}."""
     names: Names = {"__name__": "test"}
     calls, ended, strange = 0, "", ""
 
