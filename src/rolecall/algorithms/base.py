@@ -218,11 +218,11 @@ class Algorithm(BaseModel, ABC):
     # --- hooks, in the order of a step ---
 
     def make_critic(self, parts: CriticInputs) -> Critic | None:
-        """Make the critic of the algorithm's `critic`, once, as the run is built."""
+        """Make the critic that `critic` names, once, as the run is built."""
         return None
 
     def make_discriminator(self, parts: CriticInputs) -> Discriminator:
-        """Make the discriminator of the algorithm's `discriminator`, once, as the run is built."""
+        """Make the discriminator that `discriminator` names, once, as the run is built."""
         raise NotImplementedError
 
     def wrap(self, inner: Algorithm) -> Algorithm:

@@ -33,8 +33,8 @@ class Homes:
     def choose(self, task: str, attempt: int, serving: list[Member]) -> Member:
         """Choose the member of an episode's last call, or else of its task.
 
-        If the task's member has more to do than others, choose the one with least to do; the first
-        of `serving` among equals.
+        If the task's member has much more to do than others, choose the one with least to do; the
+        first of `serving` among equals.
         """
         home = self._found.get((task, attempt))
         if home is None or not home.serves:

@@ -114,7 +114,7 @@ def batch_needs(
 
 
 def _logits_held(config: Config, name: str, device: str) -> int:
-    """Return how many copies of a chunk's logits exist at once; an untrained head keeps none."""
+    """Return how many copies of a chunk's logits exist at once; an untrained head needs fewer."""
     agents = [agent for agent in config.team.values() if agent.policy == name]
     credits = [agent.algorithm or config.algorithm for agent in agents]
     if config.policies[name].adapter is None or any(

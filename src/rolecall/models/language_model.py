@@ -359,7 +359,7 @@ def make_mixture(rows: list[LanguageModel], counts: Tensor) -> Mixture:
 
 
 def mixture_over(models: list[LanguageModel], policy: Tensor) -> Mixture:
-    """Return the adapters of tokens whose models `policy` [N] names; it may change."""
+    """Return the adapters of tokens whose models `policy` [N] names; `policy` may change."""
     from rolecall.models.lora import Mixture
 
     names = [model.adapter for model in models if model.adapter is not None]

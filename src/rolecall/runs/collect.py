@@ -91,7 +91,7 @@ def collect(
 
 @contextmanager
 def _writing(output: Path) -> Iterator[Path]:
-    """Yield a folder beside a file that only this process writes; it is removed at the end.
+    """Yield a folder beside a file that only this process writes; remove it after success.
 
     Raises ConfigError where another process writes the file.
     """

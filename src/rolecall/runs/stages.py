@@ -82,7 +82,7 @@ def _told(part: Part, number: int, of: int) -> str:
 
 
 def _check_begun(top: Path, parts: list[Part], *, allow_changes: bool) -> None:
-    """Check that stages which have begun are unchanged; raises ConfigError otherwise."""
+    """Check that begun stages are the same, in the same order; raises ConfigError otherwise."""
     if not top.is_dir():
         return
     if not (top / STAGES).is_file():

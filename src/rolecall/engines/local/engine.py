@@ -127,10 +127,10 @@ class LocalEngine(Engine):
             scheduler.clear(free=False)
 
     async def sleep(self, *, weights: bool = False) -> None:
-        """Free what waiting rows hold; the weights stay, because they are the learner's.
+        """Give the caches back; the weights stay, because they are the learner's.
 
-        What recorded steps read stays too, because they need it at its address, unless
-        `free_on_update` asks for it.
+        A cache that recorded steps read is only emptied, because they need it at its address,
+        unless `free_on_update` is set.
         """
         for scheduler in self._idle:
             scheduler.clear(free=self._free_on_update or not scheduler.records)

@@ -191,8 +191,8 @@ class CodeWorld(World):
     async def _worth(self, pairs: list[Pair]) -> float:
         """Return the share of tests that the reference passes; 0 without a reference.
 
-        If the task has wrong programs, the share is multiplied by the share of those that such a
-        test exposes.
+        If the task has wrong programs, the share is multiplied by the share of those that such
+        tests expose.
         """
         reference = self.task.info.get("reference")
         if reference is None:

@@ -102,7 +102,7 @@ def _doctests(prompt: str, name: str) -> list[list[str]]:
 
 
 def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], JsonObject]:
-    """Read a row whose text does not name its function: the header and the first test show it."""
+    """Read a row whose text does not name its function; add the header and the first test."""
     text, tests = _question(row), [str(test) for test in row["test_list"]]
     code = str(row.get("code") or "")
     functions = [node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)]

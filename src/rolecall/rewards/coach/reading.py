@@ -119,7 +119,7 @@ def _decide(key: str, values: list[str]) -> float:
 
 
 def _check_request(given: object, nonce: str | None) -> None:
-    """Check that an answer names this request if it names any; raises FormatError otherwise."""
+    """Check that an answer has this request's code, if any; raises FormatError otherwise."""
     if (nonce is not None or given is not None) and given != nonce:
         expected = "none was asked for" if nonce is None else "it must be this request's"
         raise FormatError(f"the request code is {excerpt(given, 40)!r}; {expected}")
