@@ -39,7 +39,7 @@ class SharedEngine(RoutedEngine):
     """Asks the engines that the trainer keeps alive."""
 
     def __init__(self, number: int) -> None:
-        """Initialize the worker of this `number`; each begins with another engine."""
+        """Set up the worker of this `number`; each begins with another engine."""
         super().__init__()
         self.number, self.why = number, ""
         self.members: list[Member] = []

@@ -49,7 +49,7 @@ class Stepper:
         total: int,
         module: torch.nn.Module | None = None,
     ) -> None:
-        """Initialize the optimizer; `module`: the parameters' module, if it may have embeddings."""
+        """Set up the optimizer; `module`: the parameters' module, if it may have embeddings."""
         self.parameters, self.config, self.total = parameters, config, total
         self.masters = [_master(parameter) for parameter in parameters]
         embeddings = {id(weight) for weight in _embeddings(module)}

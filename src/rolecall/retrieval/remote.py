@@ -40,7 +40,7 @@ class Servers:
     def __init__(
         self, urls: Sequence[str], *, dialect: Dialect = "batch", deadline_s: float = 30.0
     ) -> None:
-        """Initialize the servers.
+        """Set up the servers.
 
         Raises ValueError for a URL that is not http(s), ConfigError without httpx.
         """

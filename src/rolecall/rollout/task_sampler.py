@@ -31,7 +31,7 @@ class Shares:
     """
 
     def __init__(self, weights: Mapping[str, float], number: int) -> None:
-        """Initialize the shares of sources; `number`: tasks of a step."""
+        """Set up the shares of sources; `number`: tasks of a step."""
         exact = {name: Fraction(str(weight)) for name, weight in weights.items()}
         shares = {name: weight / sum(exact.values()) for name, weight in exact.items()}
         self.unit = lcm(*(share.denominator for share in shares.values()))  # one task is this much

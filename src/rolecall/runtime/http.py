@@ -38,7 +38,7 @@ class Http:
         trust_env: bool = True,  # take proxies from environment variables
         passing: Container[int] = PASSING,  # statuses that another try may change
     ) -> None:
-        """Initialize the client; raises ConfigError if httpx is not installed."""
+        """Set up the client; raises ConfigError if httpx is not installed."""
         optional("httpx", extra=extra)
         for name, value in (headers or {}).items():
             if name.lower() == "authorization":

@@ -30,7 +30,7 @@ class RankError(RunEndingError):
     """A rank has died or failed; all others have been ended."""
 
     def __init__(self, why: str, *, raised: bool = False) -> None:
-        """Initialize the error; `raised`: the rank is not lost, its method raised an error."""
+        """Set up the error; `raised`: the rank is not lost, its method raised an error."""
         super().__init__(why)
         self.raised = raised
 

@@ -43,7 +43,7 @@ class TreeScores:
     """The slices of a packed row, made once for each window."""
 
     def __init__(self, ends: Ids, depth: Ids, *, device: torch.device = CPU) -> None:
-        """Initialize the scores of a tree.
+        """Set up the scores of a tree.
 
         ends [N]: the index after each token's last descendant; depth [N]: its position.
         """

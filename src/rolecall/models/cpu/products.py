@@ -24,7 +24,7 @@ class Product:
     """x @ weight.T + bias for states x in float32, rounded to bfloat16; float32 comes out."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, ways: tuple[Way, ...]) -> None:
-        """Initialize the product; ways: one for each of `ROWS`.
+        """Set up the product; ways: one for each of `ROWS`.
 
         weight [O, I] in bfloat16 is used without a copy.
         """

@@ -53,7 +53,7 @@ class CheckedSteps(ScoredActions):
         on_error: OnError = "drop_action",
         in_evaluation: bool = False,
     ) -> None:
-        """Initialize the coach; raises ValueError for options that do not fit together."""
+        """Set up the coach; raises ValueError for options that do not fit together."""
         settings = CoachSettings(
             Mixing(w_process, w_outcome, outcome_on, on_error),
             when=when,
