@@ -47,7 +47,7 @@ def arm(point: str, count: int) -> None:
     elif point == "before the optimizer steps":
         Stepper.apply = kill_at(count, Stepper.apply)
     elif point == "after an update":
-        trainer.metrics.of_rollout = kill_at(count, trainer.metrics.of_rollout)
+        trainer.metrics.rollout_metrics = kill_at(count, trainer.metrics.rollout_metrics)
     elif point == "in the middle of a checkpoint":
         torch.save = kill_at(count, torch.save)
     elif point == "before a checkpoint is renamed":
