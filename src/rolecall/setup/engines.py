@@ -43,7 +43,9 @@ def make_engines(
     backends = engine_backends(config)
     # On a CPU engines sample at the same time: with more threads than cores they would wait for
     # one another.
-    at_once = sum(b.section.num_engines for b in backends if not _is_in_process(b))
+    at_once = sum(
+        b.section.num_engines for b in backends if not (b.section.is_served or _is_in_process(b))
+    )
     threads = max(1, torch.get_num_threads() // max(1, at_once))
     engines: dict[str, Engine] = {}
     for backend in backends:

@@ -156,10 +156,11 @@ def _check_backends(config: Config, attempts: ProblemCollector) -> Iterator[str]
     for backend in attempts.run(engine_backends, config) or []:
         attempts.run(backend.check_options)
         yield from backend.check()
-    for name in sorted(config.trained_policies & config.policies.keys()):
+    for name in sorted(config.policies):
         learner = attempts.run(learner_backend, config, name)
         if learner is not None:
             attempts.run(learner.check_options)
+            yield from learner.check()
 
 
 def _check_bases(config: Config) -> Iterator[str]:

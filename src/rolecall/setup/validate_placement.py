@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.engines.backend import config_key
-from rolecall.learners.backend import learner_backend
 from rolecall.placement.gpu_assignment import assign_gpus
 
 Problems = Iterator[str]
@@ -16,7 +15,6 @@ Problems = Iterator[str]
 def check_placement(config: Config) -> Problems:
     """Check everything that does not depend on this machine."""
     for name in sorted(config.policies):
-        yield from learner_backend(config, name).check()
         yield from _check_dtypes(config, name)
         yield from _check_quantization(config, name)
         yield from _check_opponents(config, name)
