@@ -387,6 +387,11 @@ class Config(Section):
         """Return the learner section of a policy."""
         return self.policies[policy].learner or self.learner
 
+    def get_section_key(self, policy: str, section: Literal["engine", "learner"]) -> str:
+        """Return the key of a policy's section: its own, or the config's."""
+        own = getattr(self.policies[policy], section) is not None
+        return f"policies.{policy}.{section}" if own else section
+
     def get_device(self, policy: str) -> str:
         """Return the device of a policy's weights, as the config names it."""
         return self.policies[policy].device or self.get_learner(policy).device

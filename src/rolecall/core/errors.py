@@ -2,6 +2,8 @@
 
 import difflib
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class ConfigError(ValueError):
@@ -50,6 +52,17 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+@contextmanager
+def as_config_error(prefix: str) -> Iterator[None]:
+    """Turn a ValueError into a ConfigError whose message begins with this prefix."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{prefix}{error}") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -39,7 +39,7 @@ class EngineBackend:
     @property
     def key(self) -> str:
         """Return the config key of the section."""
-        return config_key(self.config, self.policies[0], "engine")
+        return self.config.get_section_key(self.policies[0], "engine")
 
     @classmethod
     def sharing_key(cls, config: Config, policy: str) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def engine_backend(config: Config, policies: Sequence[str]) -> EngineBackend:
 
 
 def _resolve(config: Config, policy: str) -> Any:
-    key = config_key(config, policy, "engine")
+    key = config.get_section_key(policy, "engine")
     return registry.resolve("engine", config.get_engine(policy).name, key=f"{key}.name")
 
 
@@ -156,12 +156,6 @@ def _check_options(backend: EngineBackend, call: UserCallable, *, skip: int) -> 
         return {}
     options = section.options
     return registry.check_options(call, options, key=f"{backend.key}.options", skip=skip)
-
-
-def config_key(config: Config, policy: str, section: str) -> str:
-    """Return the key of a policy's section: its own, or the config's."""
-    own = getattr(config.policies[policy], section) is not None
-    return f"policies.{policy}.{section}" if own else section
 
 
 def owner_name(config: Config, policy: str) -> str:

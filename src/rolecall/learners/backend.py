@@ -13,7 +13,7 @@ from rolecall.config import registry
 from rolecall.config.learners import OwnLearnerConfig
 from rolecall.config.schema import Config
 from rolecall.config.user_lines import UserCallable
-from rolecall.core.errors import ConfigError
+from rolecall.core.errors import ConfigError, as_config_error
 from rolecall.core.json_types import Options
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ class LearnerBackend:
     @property
     def key(self) -> str:
         """Return the config key of the section."""
-        own = self.config.policies[self.policy].learner is not None
-        return f"policies.{self.policy}.learner" if own else "learner"
+        return self.config.get_section_key(self.policy, "learner")
 
     def check(self) -> Iterator[str]:
         """Yield what does not fit, whatever machine it is: `KEY: what is wrong; what to write`."""
@@ -154,12 +153,8 @@ class LearnerClassBackend(LocalLearnerBackend):
 
     def make(self, request: LearnerRequest) -> Learner:
         inputs, options = self._inputs(request), self.check_options()
-        try:
+        with as_config_error(f"{self.key}.options: "):
             learner: Learner = self._learner(inputs, **options)
-        except ConfigError:
-            raise
-        except ValueError as error:
-            raise ConfigError(f"{self.key}.options: {error}") from error
         return learner
 
     def check_options(self) -> Options:
@@ -194,8 +189,7 @@ class RankedBackend(LearnerBackend):
 
 def learner_backend(config: Config, policy: str) -> LearnerBackend:
     """Return the backend of a policy's learner. Raises ConfigError for an unknown name."""
-    own = config.policies[policy].learner is not None
-    key = f"policies.{policy}.learner" if own else "learner"
+    key = config.get_section_key(policy, "learner")
     kind = registry.resolve("learner", config.get_learner(policy).name, key=f"{key}.name")
     if isinstance(kind, type) and issubclass(kind, LearnerBackend):
         return kind(config, policy)

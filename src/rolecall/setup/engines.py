@@ -12,7 +12,7 @@ from rolecall.agents.chat_template import Tokenizer
 from rolecall.cluster.pool import Pool
 from rolecall.cluster.session import RaySession
 from rolecall.config.schema import Config
-from rolecall.core.errors import ConfigError
+from rolecall.core.errors import as_config_error
 from rolecall.core.interfaces.engine import Engine
 from rolecall.engines.backend import EngineBackend, engine_backends
 from rolecall.engines.inputs import EngineInputs
@@ -73,12 +73,8 @@ def _is_in_process(backend: EngineBackend) -> bool:
 
 def _make(backend: EngineBackend, inputs: EngineInputs) -> Engine:
     """Make an engine. Raises ConfigError where its options do not fit after all."""
-    try:
+    with as_config_error(f"{backend.key}.options: "):
         return backend.make(inputs, **backend.check_options())
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"{backend.key}.options: {error}") from error
 
 
 def combine_engines(engines: dict[str, Engine]) -> Engine:

@@ -8,7 +8,7 @@ from typing import Any
 from rolecall.config import registry
 from rolecall.config.schema import Named
 from rolecall.config.user_lines import UserCallable
-from rolecall.core.errors import ConfigError
+from rolecall.core.errors import as_config_error
 from rolecall.core.json_types import Options
 
 
@@ -22,12 +22,8 @@ class Part:
 
     def make(self, *arguments: Any) -> Any:
         """Make the part; raises ConfigError that names the key if the options do not fit."""
-        try:
+        with as_config_error(f"{self.key}: "):
             return self.call(*arguments, **self.options)
-        except ConfigError:
-            raise
-        except ValueError as error:
-            raise ConfigError(f"{self.key}: {error}") from error
 
 
 def resolve_part(kind: str, named: Named, *, key: str, name_key: str = "", skip: int = 0) -> Part:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.engines.backend import config_key
 from rolecall.placement.gpu_assignment import assign_gpus
 
 Problems = Iterator[str]
@@ -52,12 +51,13 @@ def _check_quantization(config: Config, name: str) -> Problems:
     if not engine.is_embedded:
         yield (
             f"{key}: {engine.label or engine.name} samples with weights of its own, which are not "
-            f"rounded like these; write none, or {config_key(config, name, 'engine')}.name=local"
+            f"rounded like these; write none, or {config.get_section_key(name, 'engine')}"
+            ".name=local"
         )
     if name in config.trained_policies and config.is_ranked(name):
         yield (
             f"{key}: a base of {policy.quantization} is trained in this process only; write none, "
-            f"or {config_key(config, name, 'learner')}.name=local"
+            f"or {config.get_section_key(name, 'learner')}.name=local"
         )
 
 
@@ -72,11 +72,11 @@ def _check_opponents(config: Config, name: str) -> Problems:
     of, engine = pool.of, config.get_engine(pool.of)
     if config.is_ranked(of) and (config.is_replicated(of) or not engine.is_embedded):
         by = "the cluster" if config.is_replicated(of) else engine.label or engine.name
-        or_else = f", or {config_key(config, of, 'engine')}.name=local"
+        or_else = f", or {config.get_section_key(of, 'engine')}.name=local"
         yield (
             f"policies.{name}.opponent_pool.of: {of!r} is trained on ranks and sampled by "
             f"{by}, so no weights of it are in this process to be kept; set "
-            f"{config_key(config, of, 'learner')}.name=local"
+            f"{config.get_section_key(of, 'learner')}.name=local"
             f"{'' if config.is_replicated(of) else or_else}"
         )
 
@@ -85,14 +85,14 @@ def _check_replicas(config: Config, name: str) -> Problems:
     engine = config.get_engine(name)
     if engine.num_engines > 1 and not config.is_replicated(name):
         yield (
-            f"{config_key(config, name, 'engine')}.replicas: several engines of a policy need "
+            f"{config.get_section_key(name, 'engine')}.replicas: several engines of a policy need "
             "processes of a cluster; set cluster.name=ray, or write 1"
         )
 
 
 def _check_transfer(config: Config, name: str) -> Problems:
     """Check that a learner's devices can send to engines that are told to receive."""
-    engine, key = config.get_engine(name), f"{config_key(config, name, 'engine')}.transfer"
+    engine, key = config.get_engine(name), f"{config.get_section_key(name, 'engine')}.transfer"
     if not engine.receives_directly or name not in config.trained_policies:
         return
     if config.policies[name].adapter is not None:
@@ -102,7 +102,8 @@ def _check_transfer(config: Config, name: str) -> Problems:
     elif config.is_replicated(name) and not config.is_ranked(name):
         yield (
             f"{key}: the learner of {name!r} is in the trainer's process, which is to send no "
-            f"weights to machines; write files, or {config_key(config, name, 'learner')}.name=fsdp"
+            f"weights to machines; write files, or {config.get_section_key(name, 'learner')}"
+            ".name=fsdp"
         )
 
 
@@ -146,7 +147,7 @@ def _check_budgets(config: Config) -> Problems:
     if not config.cluster.workers:
         return
     counted = [
-        config_key(config, name, "engine")
+        config.get_section_key(name, "engine")
         for name in config.policies
         if config.get_engine(name).has_budget
     ]
@@ -158,7 +159,7 @@ def _check_budgets(config: Config) -> Problems:
 
 
 def _check_dtypes(config: Config, name: str) -> Problems:
-    key = config_key(config, name, "engine")
+    key = config.get_section_key(name, "engine")
     sampling, training = config.sampling_dtype(name), config.get_learner(name).dtype
     if (
         sampling != training

@@ -12,7 +12,7 @@ from rolecall.config.served import (
     ServedEngineConfig,
     SGLangEngineConfig,
 )
-from rolecall.core.errors import ConfigError
+from rolecall.core.errors import ConfigError, as_config_error
 from rolecall.engines.backend import EngineBackend
 from rolecall.runtime.secret_texts import remember_secret
 
@@ -75,14 +75,10 @@ class ProviderBackend(ServedBackend):
         from rolecall.engines.prices import find_prices
 
         prices = {n: price for n, price in find_prices(self.config).items() if n in self.policies}
-        try:
+        with as_config_error(f"{self.key}."):
             return self._client()(
                 self.section, policies=self.policies, key=self.read_key(), prices=prices
             )
-        except ConfigError:
-            raise
-        except ValueError as error:
-            raise ConfigError(f"{self.key}.{error}") from error
 
     def _client(self) -> type[ProviderEngine]:
         """Import the client, with the SDK of its provider."""
