@@ -29,8 +29,8 @@ from rolecall.core.interfaces.engine import Completion, Engine, Request
 from rolecall.core.interfaces.publisher import FileEngine
 from rolecall.core.types import Floats, Ids, Task
 from rolecall.rewards.correct import correct
-from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout, RolloutContext
+from rolecall.rollout.group_player import Collection
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.run_folder import Journal

@@ -700,7 +700,7 @@ is shown and not imitated (2505.20023)
             "algorithms/test_sft.py::test_a_wrong_step_is_in_neither_sum_nor_count",
             "algorithms/test_partly_imitated.py::"
             "test_loss_and_gradient_agree_with_transformers_over_two_agents",
-            "runs/test_collect.py::test_steps_that_the_world_marked_wrong_are_shown_and_not_trained",
+            "runs/test_export_data_set.py::test_steps_that_the_world_marked_wrong_are_shown_and_not_trained",
             "algorithms/test_sft.py::test_loss_and_gradient_agree_with_transformers",
             "algorithms/test_dpo_and_trl.py::test_sft_agrees_with_trl",
         ),

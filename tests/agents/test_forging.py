@@ -14,7 +14,7 @@ from rolecall.agents.agent import Policy
 from rolecall.agents.chat_template import encode, prompt_ids
 from rolecall.core.interfaces.tool import Tool
 from rolecall.core.types import Message
-from rolecall.tools.calls import Call, answers
+from rolecall.tools.call_parsing import Call, answers
 from rolecall.tools.use import ToolUse
 from tests.layouts import LAYOUTS, tokenizer_of
 from tests.toy import agent

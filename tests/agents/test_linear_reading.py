@@ -27,7 +27,7 @@ from rolecall.grading.tabular import canonical
 from rolecall.retrieval.rendering import TAG
 from rolecall.rewards import mrlm, mrlm_debate
 from rolecall.rewards.coach import arithmetic, reading
-from rolecall.tools.calls import Call, answers, read_calls
+from rolecall.tools.call_parsing import Call, answers, read_calls
 from rolecall.workflows.planner_workers import parse_subtasks, readable
 from tests.support.evidence import leave_to_evidence
 

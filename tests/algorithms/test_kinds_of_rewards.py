@@ -13,7 +13,7 @@ from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.grpo import Grpo
 from rolecall.algorithms.ma_airl import MaAirl
 from rolecall.algorithms.read import episode_return
-from rolecall.config.collecting import CollectConfig
+from rolecall.config.data_set_export import CollectConfig
 from rolecall.core.types import Episode
 from rolecall.demonstrations.data_set import make_rows
 from tests.algorithms.small import said, singles

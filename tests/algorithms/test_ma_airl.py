@@ -21,7 +21,7 @@ from rolecall.core.types import Message
 from rolecall.critics.discriminator import Discriminator, discrimination_loss, discriminator_reward
 from rolecall.critics.inputs import CriticInputs
 from rolecall.learners.local import LocalLearner
-from rolecall.setup.open import open_parts
+from rolecall.setup.open_environment import open_parts
 from rolecall.setup.plan import validate
 from rolecall.training.train_step import annotate
 from tests.algorithms.test_every_algorithm import Display, trainer_of

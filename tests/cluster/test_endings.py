@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rolecall.cluster.actor_process import settle_actor
 from rolecall.cluster.endings import (
     UNKNOWN,
     Traces,
@@ -21,7 +22,6 @@ from rolecall.cluster.endings import (
     describe_death,
     read_traces,
 )
-from rolecall.cluster.places import settle_actor
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
 

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.cluster.members import LostError, ask
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.routing import Homes
 from rolecall.cluster.session import RaySession
+from rolecall.cluster.supervised_actors import LostError, ask
 from rolecall.config.cluster import RayClusterConfig
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.schema import Config

@@ -11,7 +11,7 @@ from rolecall.agents.agent import Policy
 from rolecall.demonstrations.offline_data import demonstrations, preferences
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
-from rolecall.tools.calls import calls_in
+from rolecall.tools.call_parsing import calls_in
 from tests.toy import agent
 
 USER = {"role": "user", "content": "Which is larger?"}

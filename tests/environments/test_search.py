@@ -15,8 +15,8 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.search.environment import NOTICE, SearchEnvironment
 from rolecall.models.loading import load_tokenizer
 from rolecall.retrieval.base import SearchError
-from rolecall.rollout.collection import collect
 from rolecall.rollout.episodes import RolloutContext, play
+from rolecall.rollout.group_player import collect
 from rolecall.runtime.call_tree import task_factory
 from rolecall.workflows.base import workflow
 from tests.retrieval.foreign import echo, nobody, serving

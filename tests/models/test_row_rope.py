@@ -13,7 +13,7 @@ from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.engines.local.engine import LocalEngine
-from rolecall.engines.vllm.launch import plan_launch
+from rolecall.engines.vllm.engine_args import plan_launch
 from rolecall.learners.forward import LogProbs
 from rolecall.learners.packing import pack
 from rolecall.models.attention.layouts import Rows

@@ -16,7 +16,7 @@ from rolecall.core.tags import thinking, visible
 from rolecall.core.types import Message
 from rolecall.demonstrations.offline_data import demonstrations
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.tools.calls import calls_in
+from rolecall.tools.call_parsing import calls_in
 from rolecall.tools.use import ToolUse
 from tests.real.models import BY_NAME, KINDS, real_tokenizer
 from tests.support.evidence import leave_to_evidence

@@ -17,7 +17,7 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Message
 from rolecall.memory.estimate import estimate_memory
 from rolecall.rewards.reward_model import RewardModel
-from rolecall.setup.open import open_parts
+from rolecall.setup.open_environment import open_parts
 from rolecall.setup.plan import validate
 from tests.algorithms.test_every_algorithm import train
 from tests.toy import crew_config, episode, turn, write

@@ -19,7 +19,7 @@ from rolecall.monitor.paired_tasks import pair_tasks
 from rolecall.monitor.reading import best, worst
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.episodes import Rollout, RolloutContext, play
-from rolecall.rollout.scoring import summarise
+from rolecall.rollout.evaluation_summary import summarise
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate

@@ -17,8 +17,8 @@ from rolecall.core.types import Episode, Task
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import compare
 from rolecall.rollout.evaluation import EvaluationOutputs, evaluate
+from rolecall.rollout.evaluation_summary import summarise
 from rolecall.rollout.held_out import held_out
-from rolecall.rollout.scoring import summarise
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate

@@ -8,8 +8,8 @@ import pytest
 
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.core.types import Task
+from rolecall.rollout.evaluation_summary import over_tasks, pass_at_k, summarise
 from rolecall.rollout.held_out import held_out
-from rolecall.rollout.scoring import over_tasks, pass_at_k, summarise
 from tests.toy import episode
 
 

@@ -12,8 +12,8 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
-from rolecall.rollout.collection import collect
 from rolecall.rollout.episodes import RolloutContext, play
+from rolecall.rollout.group_player import collect
 from rolecall.runtime.call_tree import task_factory
 from rolecall.workflows.base import workflow
 from tests.toy import Letters, agent, solo

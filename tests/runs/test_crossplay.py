@@ -13,7 +13,7 @@ from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.schema import Config
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Episode, Task
-from rolecall.rollout.scoring import Score, summarise
+from rolecall.rollout.evaluation_summary import Score, summarise
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.training.crossplay import TEAM, Scores, choose_agent, make_teams, matrices

@@ -20,8 +20,8 @@ from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
 from rolecall.runs.stage_list import read
 from rolecall.setup.build import build
-from rolecall.setup.carried import Carried
 from rolecall.setup.plan import validate
+from rolecall.setup.stage_handover import Carried
 from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
 from tests.support.evidence import leave_to_evidence

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rolecall.rollout.collection import Collection, collect
+from rolecall.rollout.group_player import Collection, collect
 from rolecall.runtime import consoles, progress
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, Board, activity, present_with, track

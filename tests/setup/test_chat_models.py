@@ -10,7 +10,7 @@ import pytest
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
-from rolecall.setup.open import open_parts
+from rolecall.setup.open_environment import open_parts
 from rolecall.setup.plan import validate
 from tests import toy
 from tests.algorithms.test_every_algorithm import train

@@ -11,7 +11,7 @@ import yaml
 
 import rolecall
 from rolecall.core.errors import ConfigError
-from rolecall.setup.open import open_parts
+from rolecall.setup.open_environment import open_parts
 from rolecall.setup.plan import load_plan
 from tests.toy import crew_config, relay_config, write
 

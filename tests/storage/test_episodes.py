@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from rolecall.core.types import CoachNote, Message, Task, Turn, Utility
-from rolecall.rollout.collection import Collection
+from rolecall.rollout.group_player import Collection
 from rolecall.storage.episode_io import from_json, read_parquet, to_json, write_parquet
 from rolecall.storage.run_folder import Journal, RunFolder, journal_path, journals
 from tests.toy import episode, turn

@@ -20,9 +20,9 @@ from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.types import Episode, Task, Turn
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.monitor import metrics
-from rolecall.rollout.collection import collect
 from rolecall.rollout.episodes import play
 from rolecall.rollout.evaluation import evaluate
+from rolecall.rollout.group_player import collect
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage.run_folder import RunFolder

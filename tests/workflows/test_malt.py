@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.algorithms.dpo import Dpo
 from rolecall.algorithms.sft import Sft
-from rolecall.config.collecting import CollectConfig
+from rolecall.config.data_set_export import CollectConfig
 from rolecall.config.schema import Config
 from rolecall.core.types import Episode
 from rolecall.demonstrations.data_set import make_rows

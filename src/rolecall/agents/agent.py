@@ -14,7 +14,7 @@ from rolecall.core.interfaces.environment import Observation
 from rolecall.core.interfaces.tool import Tool
 from rolecall.core.tags import encodable
 from rolecall.core.types import Message, Turn
-from rolecall.tools.calls import CLOSE, OPEN, describe_tools
+from rolecall.tools.call_parsing import CLOSE, OPEN, describe_tools
 from rolecall.tools.use import ToolUse
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rolecall.agents.control_tokens import controls
 from rolecall.core.tags import THINK_END, THINK_START
 from rolecall.core.types import Ids
-from rolecall.tools.calls import CLOSE, OPEN
+from rolecall.tools.call_parsing import CLOSE, OPEN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer

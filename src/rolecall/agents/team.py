@@ -23,7 +23,7 @@ from rolecall.core.seeding import derive_seed
 from rolecall.core.tags import encodable
 from rolecall.core.types import Episode, Ids, Message, Swap, Turn
 from rolecall.runtime import call_tree
-from rolecall.tools.calls import answers, read_calls
+from rolecall.tools.call_parsing import answers, read_calls
 from rolecall.tools.use import OpenTools, ToolUse, use_tools
 
 

@@ -13,7 +13,7 @@ from rolecall.agents.spoken_text import spoken_text
 from rolecall.agents.turn_form import MARK, USER, render
 from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import visible
-from rolecall.tools.calls import OPEN, calls_in
+from rolecall.tools.call_parsing import OPEN, calls_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer

@@ -142,8 +142,8 @@ def collect(
 ) -> None:
     """Play episodes and write a data set for `rollout.data`: demonstrations or preferences."""
     with ends_at_once():
-        from rolecall.config.collecting import collect_config
-        from rolecall.runs.collect import collect as command
+        from rolecall.config.data_set_export import collect_config
+        from rolecall.runs.export_data_set import collect as command
 
     choices: Options = {"least": least, "step_least": step_least, "best_of": best_of}
     choices |= {"pairs": pairs, "agents": agent or [], "imitate": imitate}

@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rolecall.cluster.actor_process import Place, settle_actor
 from rolecall.cluster.copying import fetch_folder
 from rolecall.cluster.endings import Traces, add_cause, describe_death, read_traces
-from rolecall.cluster.places import Place, settle_actor
 from rolecall.cluster.pool import Seat, place_actor
 from rolecall.cluster.session import PARTS, RaySession
 from rolecall.learners.ranks import child

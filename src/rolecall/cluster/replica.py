@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
+from rolecall.cluster.actor_process import Hosted, Place
 from rolecall.cluster.gate import Gate
-from rolecall.cluster.places import Hosted, Place
 from rolecall.core.interfaces.engine import Completion, Request
 from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.core.interfaces.publisher import DirectEngine, FileEngine

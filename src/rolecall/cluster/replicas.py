@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rolecall.cluster.copying import fetch_folder
 from rolecall.cluster.endings import describe_death
-from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, await_result
 from rolecall.cluster.pool import Seat, place_actor
 from rolecall.cluster.replica import Make, Replica
 from rolecall.cluster.routing import RoutedEngine
 from rolecall.cluster.session import RaySession
+from rolecall.cluster.supervised_actors import ALWAYS, LostError, Member, Members, ask, await_result
 from rolecall.cluster.transfers import DirectTransfers
 from rolecall.core.interfaces.learner import Written
 from rolecall.core.interfaces.publisher import FileEngine

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
-from rolecall.cluster.members import LostError, Member, ask
+from rolecall.cluster.supervised_actors import LostError, Member, ask
 from rolecall.core.async_types import Work
 from rolecall.core.interfaces.engine import Completion, Engine, Request
 from rolecall.core.types import Floats, Ids

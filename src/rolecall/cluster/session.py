@@ -15,7 +15,7 @@ from rolecall.config.cluster import RayClusterConfig
 from rolecall.core.errors import ConfigError, first_line
 from rolecall.core.json_types import JsonObject, Options
 from rolecall.core.optional import optional
-from rolecall.runtime.parent import end_with_parent
+from rolecall.runtime.die_with_parent import end_with_parent
 from rolecall.runtime.scratch import MEMORY, SHARED, hold, remove_shared
 from rolecall.runtime.signals import kill
 

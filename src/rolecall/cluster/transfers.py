@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rolecall.cluster.members import LostError, Member, ask
 from rolecall.cluster.session import RaySession
+from rolecall.cluster.supervised_actors import LostError, Member, ask
 from rolecall.core.errors import first_line
 from rolecall.core.interfaces.learner import Rendezvous
 from rolecall.models.weight_transfer import Direct, MeetingPoint, TransferError

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rolecall.cluster.members import LostError, Member
-from rolecall.cluster.places import Hosted, Place
+from rolecall.cluster.actor_process import Hosted, Place
 from rolecall.cluster.routing import RoutedEngine
+from rolecall.cluster.supervised_actors import LostError, Member
 from rolecall.core.errors import RunEndingError
 from rolecall.core.types import Episode, Swap, Task
 from rolecall.rollout.episodes import Played, PlaySettings, RolloutContext, play_until_done, replay

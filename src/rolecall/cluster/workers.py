@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolecall.cluster.members import ALWAYS, LostError, Member, Members, ask, await_result
 from rolecall.cluster.replicas import ReplicatedEngine
 from rolecall.cluster.routing import Router
 from rolecall.cluster.session import RaySession
+from rolecall.cluster.supervised_actors import ALWAYS, LostError, Member, Members, ask, await_result
 from rolecall.cluster.worker import Engines, EpisodeWorker, Make
 from rolecall.core.types import Episode, Swap, Task
 from rolecall.rollout.episodes import Played, PlaySettings

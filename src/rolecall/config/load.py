@@ -16,8 +16,8 @@ from yaml import YAMLError
 
 from rolecall.config import stages
 from rolecall.config.errors import explain, wrong_entries
+from rolecall.config.key_locations import Places, read_places
 from rolecall.config.merging import NAMED, dotlist, merge, over
-from rolecall.config.places import Places, read_places
 from rolecall.config.references import BROKEN, describe, problems_in, references_in
 from rolecall.config.schema import Config, StageConfig
 from rolecall.core.errors import ConfigError, first_line, nearest

@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from rolecall.config.errors import explain
-from rolecall.config.user_lines import UserCallable, locate_error
+from rolecall.config.user_code_location import UserCallable, locate_error
 from rolecall.core.errors import ConfigError, first_line, nearest
 from rolecall.core.interfaces.chat_model import ChatModel
 from rolecall.core.json_types import Options

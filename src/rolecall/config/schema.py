@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from rolecall.config.cluster import ClusterConfig, LocalClusterConfig
-from rolecall.config.collecting import CollectConfig
+from rolecall.config.data_set_export import CollectConfig
 from rolecall.config.engines import (
     EngineConfig,
     LocalEngineConfig,
     automatic,
 )
 from rolecall.config.evaluation import EvaluationConfig
+from rolecall.config.key_locations import Places
 from rolecall.config.learners import LearnerConfig, LocalLearnerConfig
 from rolecall.config.optimizer import Optimizer
-from rolecall.config.places import Places
 from rolecall.config.prices import PriceConfig
 from rolecall.config.references import References
 from rolecall.config.section import Section

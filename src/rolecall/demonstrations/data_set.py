@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from rolecall.algorithms.best_of import best_attempts, is_right
 from rolecall.algorithms.dpo import Dpo
 from rolecall.algorithms.groups import CreditedTurn
-from rolecall.config.collecting import CollectConfig
+from rolecall.config.data_set_export import CollectConfig
 from rolecall.core.types import Episode, Turn
 from rolecall.data.files import Row
 

@@ -8,7 +8,7 @@ from typing import Any
 from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.types import Message
 from rolecall.demonstrations.weighted_spans import OWN, is_parts, read_spans
-from rolecall.tools.calls import CLOSE, OPEN
+from rolecall.tools.call_parsing import CLOSE, OPEN
 
 
 def read_answer(side: Any, place: str) -> Any:

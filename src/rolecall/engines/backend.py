@@ -12,7 +12,7 @@ from rolecall.config import registry
 from rolecall.config.engine_section import EngineSection
 from rolecall.config.engines import OwnEngineConfig
 from rolecall.config.schema import Config
-from rolecall.config.user_lines import UserCallable
+from rolecall.config.user_code_location import UserCallable
 from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import Options
 

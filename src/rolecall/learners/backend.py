@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from rolecall.config import registry
 from rolecall.config.learners import OwnLearnerConfig
 from rolecall.config.schema import Config
-from rolecall.config.user_lines import UserCallable
+from rolecall.config.user_code_location import UserCallable
 from rolecall.core.errors import ConfigError, as_config_error
 from rolecall.core.json_types import Options
 

@@ -17,7 +17,6 @@ from rolecall.core.errors import first_line
 from rolecall.models.attention import layouts
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
-from rolecall.models.carried_layout import carry
 from rolecall.models.language_model import (
     get_key_value_heads,
     hidden_states,
@@ -25,6 +24,7 @@ from rolecall.models.language_model import (
     run,
     run_apart,
 )
+from rolecall.models.layout_forwarding import carry
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

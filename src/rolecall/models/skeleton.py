@@ -18,10 +18,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from rolecall.core.errors import first_line
 from rolecall.models.attention import layouts
-from rolecall.models.carried_layout import Carrying, carry
 from rolecall.models.exact_head import make_exact
 from rolecall.models.language_model import get_layers
 from rolecall.models.last_layer import trim
+from rolecall.models.layout_forwarding import Carrying, carry
 from rolecall.models.loading import locate, set_up
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rolecall.agents.agent import Agent
 from rolecall.agents.team import Team
-from rolecall.config.user_lines import locate_error
+from rolecall.config.user_code_location import locate_error
 from rolecall.core.errors import RunEndingError, first_error
 from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.core.interfaces.environment import Environment, Observation, World

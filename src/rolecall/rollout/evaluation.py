@@ -15,18 +15,18 @@ from typing import Any, Protocol
 
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.core.types import Episode, Task
-from rolecall.rollout import collection
-from rolecall.rollout.collection import Collection
+from rolecall.rollout import group_player
 from rolecall.rollout.costs import Costs
 from rolecall.rollout.episodes import PlaySettings, Rollout, RolloutContext
-from rolecall.rollout.scoring import Tally
+from rolecall.rollout.evaluation_summary import Tally
+from rolecall.rollout.group_player import Collection
 from rolecall.runtime.spending import Prices
 
 ROUND = 4096  # attempts that a deterministic engine plays as one round
 TAKE_S = 2.0  # between two looks at what has ended
 
 
-class Journal(collection.Journal, Protocol):
+class Journal(group_player.Journal, Protocol):
     """The journal of one round."""
 
     def stream(self) -> Iterator[Episode]: ...

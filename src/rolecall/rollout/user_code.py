@@ -13,7 +13,7 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
-from rolecall.config.user_lines import locate_definition
+from rolecall.config.user_code_location import locate_definition
 from rolecall.core.interfaces.environment import ENDLESS, Observation
 from rolecall.core.types import Task
 

@@ -18,7 +18,7 @@ from rolecall.runs.agents_table import agents_table, describe_agents
 from rolecall.runs.run_paths import is_run
 from rolecall.runs.stage_list import is_staged, read
 from rolecall.runtime.consoles import PlainConsole
-from rolecall.setup.open import Opened, open_parts
+from rolecall.setup.open_environment import Opened, open_parts
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.setup.validate_algorithms import num_candidates
 from rolecall.setup.validate_models import check_adapters

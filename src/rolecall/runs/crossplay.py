@@ -30,7 +30,7 @@ from rolecall.training.crossplay import check_fit, matrices, plain, play_teams
 from rolecall.training.run import Run
 
 if TYPE_CHECKING:
-    from rolecall.rollout.scoring import Score
+    from rolecall.rollout.evaluation_summary import Score
     from rolecall.training.crossplay import Team
 
 

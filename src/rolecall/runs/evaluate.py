@@ -13,7 +13,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import Record
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
-from rolecall.runs.given_models import add_models
+from rolecall.runs.model_overrides import add_models
 from rolecall.runs.run_paths import is_run
 from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory

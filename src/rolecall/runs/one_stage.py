@@ -12,8 +12,8 @@ from rolecall.config.stages import DATA
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
-from rolecall.runs.collect import play_now, read_episodes
-from rolecall.runs.collect import write as write_rows
+from rolecall.runs.export_data_set import play_now, read_episodes
+from rolecall.runs.export_data_set import write as write_rows
 from rolecall.runs.finished import is_finished, summarise
 from rolecall.runs.one_run import finish
 from rolecall.runs.services import running
@@ -22,8 +22,8 @@ from rolecall.runs.stop import Stop
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build
-from rolecall.setup.carried import Carried
 from rolecall.setup.plan import validate
+from rolecall.setup.stage_handover import Carried
 from rolecall.storage import checkpoint, run_folder
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.evaluation_journal import evaluation_journal

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rolecall.core.errors import ConfigError, InfrastructureError
-from rolecall.setup.open import check_environment
+from rolecall.setup.open_environment import check_environment
 from rolecall.tools.use import check_kits
 from rolecall.training.run import Run
 

@@ -12,8 +12,8 @@ from rolecall.config.references import written_keys
 from rolecall.config.schema import Config, StageConfig
 from rolecall.core.errors import ConfigError
 from rolecall.runs.run_paths import is_run
-from rolecall.setup.carried import Carried
 from rolecall.setup.plan import Plan, load_plan
+from rolecall.setup.stage_handover import Carried
 from rolecall.setup.validate_options import unknown_agents
 from rolecall.storage.run_folder import STAGES
 

@@ -13,8 +13,8 @@ from rolecall.runs.one_stage import Found, StageRun
 from rolecall.runs.stage_list import Part, read, write_stages
 from rolecall.runs.stop import Stop
 from rolecall.runtime.consoles import PlainConsole
-from rolecall.setup.carried import Carried
 from rolecall.setup.plan import load_plan
+from rolecall.setup.stage_handover import Carried
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import STAGES, RunFolder
 

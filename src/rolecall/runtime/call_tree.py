@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Literal, TypeVar
 
-from rolecall.config.user_lines import waits_for_another
+from rolecall.config.user_code_location import waits_for_another
 from rolecall.core.async_types import Work
 from rolecall.core.errors import RunEndingError
 

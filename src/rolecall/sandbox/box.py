@@ -12,7 +12,7 @@ import signal
 import time
 
 from rolecall.sandbox.base import Limit, Ran, Run, SandboxError
-from rolecall.sandbox.blueprint import Blueprint
+from rolecall.sandbox.bubblewrap_command import Blueprint
 from rolecall.sandbox.confined import START_S, Confined
 from rolecall.sandbox.drain import Drain
 from rolecall.sandbox.inside import init

@@ -15,8 +15,8 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from rolecall.sandbox.base import OWN_FILES, Limits, Ran, Run, SandboxError
-from rolecall.sandbox.blueprint import draw
 from rolecall.sandbox.box import Box
+from rolecall.sandbox.bubblewrap_command import draw
 from rolecall.sandbox.pool import Pool
 
 Result = TypeVar("Result")

@@ -11,7 +11,7 @@ import socket
 import subprocess
 
 from rolecall.sandbox.base import SandboxError
-from rolecall.sandbox.blueprint import Blueprint
+from rolecall.sandbox.bubblewrap_command import Blueprint
 from rolecall.sandbox.cgroups import MemoryGroup
 
 START_S = 30.0  # a busy machine may take long to start a process, or to end one

@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from rolecall.sandbox.blueprint import Blueprint
 from rolecall.sandbox.box import Box
+from rolecall.sandbox.bubblewrap_command import Blueprint
 
 
 class Pool:

@@ -20,8 +20,8 @@ from rolecall.core.async_types import Work
 from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import needs, optional
 from rolecall.sandbox.base import Limits, Ran, Run, SandboxError
-from rolecall.sandbox.blueprint import WORK
 from rolecall.sandbox.bubblewrap import Bubblewrap
+from rolecall.sandbox.bubblewrap_command import WORK
 from rolecall.sandbox.cells import run_cells
 from rolecall.serve.binding import answer_at, check_address
 from rolecall.serve.guard import Guard, Rules, is_local, while_connected

@@ -9,7 +9,7 @@ from rolecall.config import registry
 from rolecall.config.schema import AgentConfig, Config, Named
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.tool import Tool
-from rolecall.setup.part import Part
+from rolecall.setup.component import Part
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, Toolkit, ToolUse
 from rolecall.workflows.base import Workflow

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.schema import Config, Named
 from rolecall.core.errors import ConfigError
-from rolecall.setup.attempts import ProblemCollector
-from rolecall.setup.part import resolve_part
+from rolecall.setup.component import resolve_part
+from rolecall.setup.problem_collector import ProblemCollector
 
 
 def make_algorithms(config: Config) -> dict[str, Algorithm]:

@@ -22,7 +22,7 @@ from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.progress import activity
 from rolecall.setup.context import make_context
 from rolecall.setup.engines import combine_engines, list_accounts, make_engines
-from rolecall.setup.open import Opened, open_parts
+from rolecall.setup.open_environment import Opened, open_parts
 from rolecall.setup.plan import Plan
 from rolecall.setup.pools import make_pools
 from rolecall.setup.prompt_lengths import context_lengths, drop_long_prompts

@@ -15,14 +15,14 @@ from rolecall.config.served import (
     ProviderEngineConfig,
     ServedEngineConfig,
 )
-from rolecall.config.user_lines import UserCallable
+from rolecall.config.user_code_location import UserCallable
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import Options
 from rolecall.engines.prices import find_prices
 from rolecall.environments.mixed import MixedEnvironment
 from rolecall.environments.mixed import Part as MixedPart
 from rolecall.runtime.spending import Prices
-from rolecall.setup.part import Part
+from rolecall.setup.component import Part
 
 Problems = Iterator[str]
 ChatModels = dict[str, PolicyChat]  # by policy

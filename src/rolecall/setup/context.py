@@ -9,7 +9,7 @@ from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.agents import make_agents
 from rolecall.setup.chat_models import connect
-from rolecall.setup.open import Surroundings
+from rolecall.setup.open_environment import Surroundings
 from rolecall.setup.plan import Plan
 
 

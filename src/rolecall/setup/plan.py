@@ -11,7 +11,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.config import registry
 from rolecall.config.load import UnreadableError, load
 from rolecall.config.schema import Config, Named, RewardConfig
-from rolecall.config.user_lines import locate_definition
+from rolecall.config.user_code_location import locate_definition
 from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import Options
 from rolecall.engines.backend import engine_backends
@@ -20,10 +20,10 @@ from rolecall.rollout.episodes import Reward
 from rolecall.setup import validate_algorithms, validate_options
 from rolecall.setup.agents import choose_parser, tool_parts
 from rolecall.setup.algorithms import make_algorithms
-from rolecall.setup.attempts import ProblemCollector
 from rolecall.setup.chat_models import check_chat_models, find_named_policies
-from rolecall.setup.part import Part, resolve_part
+from rolecall.setup.component import Part, resolve_part
 from rolecall.setup.prices import check_prices
+from rolecall.setup.problem_collector import ProblemCollector
 from rolecall.setup.rewards import reward_part
 from rolecall.setup.validate_placement import check_placement
 from rolecall.tools.use import Toolkit

@@ -6,11 +6,11 @@ import inspect
 
 from rolecall.config import registry
 from rolecall.config.schema import Named, RewardConfig
-from rolecall.config.user_lines import UserCallable, locate_definition
+from rolecall.config.user_code_location import UserCallable, locate_definition
 from rolecall.core.errors import ConfigError
 from rolecall.rollout.episodes import Reward
 from rolecall.setup.chat_models import ChatModels, fill_in
-from rolecall.setup.part import Part
+from rolecall.setup.component import Part
 
 
 def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, float]:

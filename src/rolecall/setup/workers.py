@@ -18,7 +18,7 @@ from rolecall.engines.served.backend import ServedBackend
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.context import make_context
-from rolecall.setup.open import check_environment, open_surroundings
+from rolecall.setup.open_environment import check_environment, open_surroundings
 from rolecall.setup.plan import validate
 from rolecall.setup.weights import load_tokenizers
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, overload
 from pydantic import ValidationError
 
 from rolecall.config.registry import options_model
-from rolecall.config.user_lines import UserCallable
+from rolecall.config.user_code_location import UserCallable
 from rolecall.core.interfaces.tool import Tool, ToolError
 
 Result = TypeVar("Result")

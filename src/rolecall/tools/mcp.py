@@ -19,7 +19,7 @@ from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import optional
 from rolecall.runtime.call_tree import outside
 from rolecall.runtime.per_loop import PerLoop
-from rolecall.tools.calls import cut
+from rolecall.tools.call_parsing import cut
 from rolecall.tools.mcp_http import connect
 from rolecall.tools.mcp_stdio import start_server
 

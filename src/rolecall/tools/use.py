@@ -19,7 +19,7 @@ from rolecall.core.interfaces.tool import Format, Tool, ToolError, noting_files
 from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import encodable
 from rolecall.core.types import Episode, Turn
-from rolecall.tools.calls import Call, cut, read_calls, share_length
+from rolecall.tools.call_parsing import Call, cut, read_calls, share_length
 
 
 class Toolkit(Protocol):

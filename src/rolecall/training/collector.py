@@ -11,8 +11,8 @@ import time
 
 from rolecall.core.json_types import State
 from rolecall.core.types import Episode, Group, Swap, Task
-from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout, replay
+from rolecall.rollout.group_player import Collection
 from rolecall.rollout.own_answers import add_own_answers
 from rolecall.rollout.task_sampler import draw
 from rolecall.runtime import call_tree

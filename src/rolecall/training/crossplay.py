@@ -16,7 +16,7 @@ from rolecall.config.schema import Config
 from rolecall.core.json_types import Record
 from rolecall.core.types import Episode
 from rolecall.rollout.evaluation import EvaluationOutputs, evaluate
-from rolecall.rollout.scoring import Score, over_tasks
+from rolecall.rollout.evaluation_summary import Score, over_tasks
 from rolecall.training.run import Run
 
 TEAM = "team"  # whose score it is, where the world scores the team and no agent alone

@@ -24,7 +24,7 @@ from rolecall.learners.mismatch import Alarm
 from rolecall.monitor import metrics
 from rolecall.monitor.comparison import TEST, evaluations
 from rolecall.rollout.episodes import Rollout
-from rolecall.runtime import held_loop
+from rolecall.runtime import event_loop_watchdog
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.progress import activity
 from rolecall.storage import checkpoint
@@ -106,7 +106,7 @@ class Trainer:
         and no checkpoint can be read.
         """
         asyncio.get_running_loop().set_task_factory(task_factory)
-        with held_loop.watch_loop():
+        with event_loop_watchdog.watch_loop():
             await self._train()
 
     async def _train(self) -> None:

@@ -18,8 +18,8 @@ from pathlib import Path
 from resource import getpagesize
 
 from rolecall.core.types import Task
-from rolecall.rollout.collection import collect
 from rolecall.rollout.episodes import RolloutContext
+from rolecall.rollout.group_player import collect
 from rolecall.runtime import call_tree
 from rolecall.runtime.call_tree import task_factory
 from rolecall_lab.bench import Measure, Measured

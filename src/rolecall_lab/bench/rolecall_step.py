@@ -13,7 +13,7 @@ from typing import Any
 from rolecall.config.schema import Config
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Episode, Task
-from rolecall.rollout.collection import collect
+from rolecall.rollout.group_player import collect
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate

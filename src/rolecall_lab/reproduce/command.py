@@ -23,7 +23,7 @@ from rolecall.runs.plan import device_memory
 from rolecall.runs.train import train
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, activity
-from rolecall.setup.open import open_parts
+from rolecall.setup.open_environment import open_parts
 from rolecall.setup.plan import load_plan
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder

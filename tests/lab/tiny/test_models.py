@@ -13,8 +13,8 @@ from rolecall.agents.agent import Agent, Policy
 from rolecall.config.load import find, load
 from rolecall.environments.math.generated import Generated
 from rolecall.models import embedded
-from rolecall.rollout.collection import collect
 from rolecall.rollout.episodes import RolloutContext
+from rolecall.rollout.group_player import collect
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate

@@ -59,7 +59,7 @@ class VllmBackend(EngineBackend):
         """Make the engine. Raises ConfigError where vLLM cannot take a model's updates."""
         from rolecall.engines.vllm import installed
         from rolecall.engines.vllm.engine import VllmEngine
-        from rolecall.engines.vllm.launch import check_updates
+        from rolecall.engines.vllm.engine_args import check_updates
         from rolecall.models.devices import device_named
         from rolecall.models.loading import read_end_ids
         from rolecall.models.tokenizers import num_tokens

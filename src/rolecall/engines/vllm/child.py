@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from rolecall.core.json_types import Options
 from rolecall.engines.vllm import wire
-from rolecall.runtime.parent import end_with_parent
+from rolecall.runtime.die_with_parent import end_with_parent
 
 if TYPE_CHECKING:
-    from rolecall.engines.vllm.launch import Launch
+    from rolecall.engines.vllm.engine_args import Launch
     from rolecall.engines.vllm.service import Service
 
 

@@ -19,7 +19,7 @@ from rolecall.core.interfaces.publisher import DirectEngine
 from rolecall.core.types import Floats, Ids
 from rolecall.engines.local.sequence import make_sequences
 from rolecall.engines.vllm import installed
-from rolecall.engines.vllm.launch import plan_launch
+from rolecall.engines.vllm.engine_args import plan_launch
 from rolecall.engines.vllm.process import Call, VllmProcess
 from rolecall.models.loading import locate
 from rolecall.runtime import call_tree

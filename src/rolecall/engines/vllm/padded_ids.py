@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, device
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
-from rolecall.engines.vllm.launch import VOCABULARY
+from rolecall.engines.vllm.engine_args import VOCABULARY
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 from rolecall.core.errors import InfrastructureError
 from rolecall.engines.vllm import wire
-from rolecall.engines.vllm.launch import Launch, environment
+from rolecall.engines.vllm.engine_args import Launch, environment
 from rolecall.runtime.logs import read_lines
 from rolecall.runtime.scratch import MEMORY
 

@@ -26,7 +26,7 @@ from vllm.v1.executor import Executor
 from rolecall.core.interfaces.engine import Completion, Sampling
 from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Floats, Ids
-from rolecall.engines.vllm.launch import Launch
+from rolecall.engines.vllm.engine_args import Launch
 
 
 def start(launch: Launch) -> AsyncLLM:

@@ -21,7 +21,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from rolecall.runtime.parent import end_with_parent
+from rolecall.runtime.die_with_parent import end_with_parent
 
 if TYPE_CHECKING:
     from sympy import Expr

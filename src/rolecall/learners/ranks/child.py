@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from rolecall.core.json_types import Options
 from rolecall.learners.ranks import wire
 from rolecall.runtime.bound_store import serve_store
+from rolecall.runtime.die_with_parent import end_with_parent
 from rolecall.runtime.memory import seldom_collected
-from rolecall.runtime.parent import end_with_parent
 
 PATIENCE = timedelta(days=7)  # a rank may wait as long as another one computes
 OF_OTHERS = ("closed by peer", "remote process exited", "connection reset", "broken pipe")

@@ -29,8 +29,8 @@ from rolecall.models.cpu.fused_layers import RootMeanSquare
 from rolecall.models.cpu.trained_layer import Begin, Finish
 from rolecall.models.cpu.tree_attention import TreeAttention, make_blocks
 from rolecall.runtime.cache_folder import cache_folder
+from rolecall.runtime.die_with_parent import end_with_parent
 from rolecall.runtime.file_locks import LockHeldError, locked_file
-from rolecall.runtime.parent import end_with_parent
 from rolecall.runtime.progress import Activity
 
 TOKENS, HEADS, KV_HEADS, SIZE, WIDTH, INNER = 24, 4, 2, 8, 32, 48

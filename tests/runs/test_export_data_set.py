@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolecall.agents.agent import Policy
-from rolecall.config.collecting import CollectConfig
+from rolecall.config.data_set_export import CollectConfig
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.types import Message, Task
 from rolecall.data.files import read_rows
@@ -21,7 +21,7 @@ from rolecall.demonstrations.data_set import COLUMNS, WHAT_NEXT, make_rows
 from rolecall.demonstrations.offline_data import demonstrations, fingerprint, preferences
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
-from rolecall.runs.collect import read_episodes
+from rolecall.runs.export_data_set import read_episodes
 from rolecall.storage.episode_io import read_parquet, write_parquet
 from rolecall.storage.run_folder import RunFolder
 from tests.algorithms.test_every_algorithm import Display, trainer_of
@@ -266,7 +266,7 @@ def test_episodes_of_a_parquet_file_give_the_rows_that_they_gave_before(model_fo
     trainer = trainer_of(
         relay_config(model_folder, trainer={"steps": 1}), tmp_path / "r", Display()
     )
-    from rolecall.runs.collect import play_now
+    from rolecall.runs.export_data_set import play_now
 
     played = asyncio.run(play_now(trainer.run, tmp_path)).episodes
     write_parquet(tmp_path / "e.parquet", played, step=1)

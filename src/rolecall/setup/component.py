@@ -7,7 +7,7 @@ from typing import Any
 
 from rolecall.config import registry
 from rolecall.config.schema import Named
-from rolecall.config.user_lines import UserCallable
+from rolecall.config.user_code_location import UserCallable
 from rolecall.core.errors import as_config_error
 from rolecall.core.json_types import Options
 

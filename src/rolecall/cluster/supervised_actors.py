@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rolecall.cluster.actor_process import Place
 from rolecall.cluster.endings import add_cause, add_log, describe_death, read_traces
-from rolecall.cluster.places import Place
 from rolecall.cluster.session import PARTS, RaySession
 from rolecall.core.async_types import Work
 from rolecall.core.errors import RunEndingError, first_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rolecall.core.types import Turn
-from rolecall.tools.calls import Call, answers, cut, describe_tools, read_calls
+from rolecall.tools.call_parsing import Call, answers, cut, describe_tools, read_calls
 from rolecall.tools.functions import tool
 
 

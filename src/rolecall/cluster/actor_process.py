@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rolecall.cluster.endings import count_oom_kills
 from rolecall.core.errors import ConfigError
-from rolecall.runtime.parent import end_with_parent
+from rolecall.runtime.die_with_parent import end_with_parent
 from rolecall.runtime.scratch import hold
 
 

@@ -12,8 +12,8 @@ from rolecall import Lock, Semaphore
 from rolecall.agents.agent import Policy
 from rolecall.core.errors import RunEndingError
 from rolecall.engines.local.engine import LocalEngine
-from rolecall.rollout.collection import collect
-from rolecall.runtime import call_tree, held_loop
+from rolecall.rollout.group_player import collect
+from rolecall.runtime import call_tree, event_loop_watchdog
 from rolecall.runtime.call_tree import IdleBarrier, task_factory
 from rolecall.workflows.base import workflow
 from tests.rollout.test_rollout import context, run, tasks
@@ -29,11 +29,11 @@ def computes(seconds: float) -> None:
 
 
 def test_who_holds_the_loop_is_named_once_with_the_line(caplog, monkeypatch):
-    monkeypatch.setattr(held_loop, "LONGEST_S", 0.15)
-    monkeypatch.setattr(held_loop, "EVERY_S", 0.02)
+    monkeypatch.setattr(event_loop_watchdog, "LONGEST_S", 0.15)
+    monkeypatch.setattr(event_loop_watchdog, "EVERY_S", 0.02)
 
     async def main() -> None:
-        with held_loop.watch_loop():
+        with event_loop_watchdog.watch_loop():
             for _ in range(2):
                 await asyncio.sleep(0.05)
                 computes(0.5)
@@ -44,17 +44,17 @@ def test_who_holds_the_loop_is_named_once_with_the_line(caplog, monkeypatch):
     told = [r.getMessage() for r in caplog.records]
     assert told
     assert len({message.partition(" has held")[0] for message in told}) == len(told)
-    assert all("test_held_loop.py:" in message for message in told)
+    assert all("test_event_loop_watchdog.py:" in message for message in told)
     assert all("in computes" in message for message in told)
 
 
 def test_whoever_only_started_the_loop_does_not_hold_it(caplog, monkeypatch):
     """A script or a notebook's cell that calls `rolecall.train` waits for the whole run."""
-    monkeypatch.setattr(held_loop, "LONGEST_S", 0.15)
-    monkeypatch.setattr(held_loop, "EVERY_S", 0.02)
+    monkeypatch.setattr(event_loop_watchdog, "LONGEST_S", 0.15)
+    monkeypatch.setattr(event_loop_watchdog, "EVERY_S", 0.02)
 
     async def main() -> None:
-        with held_loop.watch_loop():
+        with event_loop_watchdog.watch_loop():
             asyncio.get_running_loop().call_soon(time.sleep, 0.5)  # nobody's line
             await asyncio.sleep(0.05)
 
@@ -101,7 +101,9 @@ def test_a_lock_that_does_not_say_so_ends_the_run_by_name_instead_of_hanging(
         one = asyncio.Lock()
         await collect(locked_stage(model_folder, lambda: one), tasks(2), step=1, group_size=2)
 
-    with pytest.raises(RunEndingError, match=r"test_held_loop.py:\d+ in one_at_a_time.*Lock"):
+    with pytest.raises(
+        RunEndingError, match=r"test_event_loop_watchdog.py:\d+ in one_at_a_time.*Lock"
+    ):
         run(main())
 
 

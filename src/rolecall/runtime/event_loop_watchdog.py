@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rolecall.config.user_lines import OURS, place_in
+from rolecall.config.user_code_location import OURS, place_in
 
 notices = logging.getLogger("rolecall.notices")
 LONGEST_S = 1.0

@@ -11,7 +11,7 @@ from rolecall.config.schema import Adapter
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.errors import ConfigError
 from rolecall.engines.vllm import installed
-from rolecall.engines.vllm.launch import (
+from rolecall.engines.vllm.engine_args import (
     Launch,
     check_division,
     check_updates,

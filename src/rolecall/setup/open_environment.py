@@ -12,9 +12,9 @@ from rolecall.engines.backend import engine_backends
 from rolecall.rollout.episodes import Reward
 from rolecall.runtime.progress import activity
 from rolecall.setup.agents import make_tools
-from rolecall.setup.attempts import ProblemCollector
 from rolecall.setup.chat_models import ChatModels, fill_in, make_chat_models
 from rolecall.setup.plan import Plan
+from rolecall.setup.problem_collector import ProblemCollector
 from rolecall.setup.rewards import make_reward
 from rolecall.setup.tasks import Tasks, read_tasks
 from rolecall.setup.validate_algorithms import check_fork, num_candidates

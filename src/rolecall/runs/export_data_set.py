@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from rolecall.config.collecting import CollectConfig
+from rolecall.config.data_set_export import CollectConfig
 from rolecall.config.load import find
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
@@ -18,8 +18,8 @@ from rolecall.core.types import Episode
 from rolecall.data.writing import check_name, write_rows
 from rolecall.demonstrations.data_set import COLUMNS, make_rows
 from rolecall.demonstrations.offline_data import fingerprint
-from rolecall.rollout.collection import Collection
 from rolecall.rollout.episodes import Rollout
+from rolecall.rollout.group_player import Collection
 from rolecall.runs.run_paths import is_run
 from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
