@@ -101,9 +101,8 @@ def test_a_lock_that_does_not_say_so_ends_the_run_by_name_instead_of_hanging(
         one = asyncio.Lock()
         await collect(locked_stage(model_folder, lambda: one), tasks(2), step=1, group_size=2)
 
-    with pytest.raises(
-        RunEndingError, match=r"test_event_loop_watchdog.py:\d+ in one_at_a_time.*Lock"
-    ):
+    locked_at = r"test_event_loop_watchdog.py:\d+ in one_at_a_time.*Lock"
+    with pytest.raises(RunEndingError, match=locked_at):
         run(main())
 
 
