@@ -12,7 +12,7 @@ import signal
 import time
 
 from rolecall.sandbox.base import Limit, Ran, Run, SandboxError
-from rolecall.sandbox.bubblewrap_command import Blueprint
+from rolecall.sandbox.bubblewrap_command import SandboxPlan
 from rolecall.sandbox.confined import START_S, Confined
 from rolecall.sandbox.drain import Drain
 from rolecall.sandbox.inside import init
@@ -26,9 +26,9 @@ LENGTH = init.LENGTH
 class Box:
     """One sandbox from before its job until after it. Raises SandboxError."""
 
-    def __init__(self, blueprint: Blueprint, *, disk_mb: int) -> None:
+    def __init__(self, plan: SandboxPlan, *, disk_mb: int) -> None:
         self.disk_mb = disk_mb
-        self._confined = Confined(blueprint, disk_mb=disk_mb)
+        self._confined = Confined(plan, disk_mb=disk_mb)
         stdin = self._confined.process.stdin
         assert stdin is not None
         self._pump = Pump(stdin)

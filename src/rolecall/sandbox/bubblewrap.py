@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from rolecall.sandbox.base import OWN_FILES, Limits, Ran, Run, SandboxError
 from rolecall.sandbox.box import Box
-from rolecall.sandbox.bubblewrap_command import draw
+from rolecall.sandbox.bubblewrap_command import plan_sandboxes
 from rolecall.sandbox.pool import Pool
 
 Result = TypeVar("Result")
@@ -45,18 +45,18 @@ class Bubblewrap:
         unenforced: Collection[str] = (),  # limits it may do without: "memory", "syscalls"
         cgroup: Path | None = None,  # where to make control groups; None: below our own
     ) -> None:
-        self.blueprint = draw(python, packages=packages, unenforced=unenforced, cgroup=cgroup)
+        self.plan = plan_sandboxes(python, packages=packages, unenforced=unenforced, cgroup=cgroup)
         self.concurrency = concurrency or os.cpu_count() or 1
-        self._pool = Pool(self.blueprint, warm=warm, disk_mb=disk_mb)
+        self._pool = Pool(self.plan, warm=warm, disk_mb=disk_mb)
         self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="sandbox")
         self._calls: set[Boxes] = set()
         self.pid = os.getpid()
         OPEN.add(self)
-        program = self.blueprint.python.program
+        program = self.plan.python.program
         self._commands = {"python": [program, f"{PROGRAM}.py"]}
         if os.path.exists(BASH):
             self._commands["bash"] = [BASH, f"{PROGRAM}.sh"]
-        if self.blueprint.python.has_pytest:
+        if self.plan.python.has_pytest:
             options = ["-q", "-p", "no:cacheprovider"]
             self._commands["pytest"] = [program, "-m", "pytest", *options, f"{PROGRAM}.py"]
 

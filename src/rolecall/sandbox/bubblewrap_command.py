@@ -36,7 +36,7 @@ UNENFORCED = ("memory", "syscalls")
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class SandboxPlan:
     bwrap: str
     python: Interpreter
     groups: MemoryGroups | None  # None: memory is limited for each process, by RLIMIT_AS
@@ -104,10 +104,10 @@ class Blueprint:
         return "0" if self.change_user else str(init.USER)
 
 
-def draw(
+def plan_sandboxes(
     python: str, *, packages: bool, unenforced: Collection[str], cgroup: Path | None
-) -> Blueprint:
-    """Draw a blueprint.
+) -> SandboxPlan:
+    """Plan the sandboxes of this machine.
 
     Raises SandboxError for what this machine lacks, except limits named in `unenforced`.
     """
@@ -137,7 +137,7 @@ def draw(
             'accept sandboxes without one: unenforced=["syscalls"]'
         )
     interpreter = find_interpreter(python, packages=packages)
-    return Blueprint(bwrap, interpreter, groups, program, change_user=os.getuid() == 0)
+    return SandboxPlan(bwrap, interpreter, groups, program, change_user=os.getuid() == 0)
 
 
 def _system() -> list[str]:

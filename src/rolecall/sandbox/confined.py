@@ -11,7 +11,7 @@ import socket
 import subprocess
 
 from rolecall.sandbox.base import SandboxError
-from rolecall.sandbox.bubblewrap_command import Blueprint
+from rolecall.sandbox.bubblewrap_command import SandboxPlan
 from rolecall.sandbox.cgroups import MemoryGroup
 
 START_S = 30.0  # a busy machine may take long to start a process, or to end one
@@ -27,7 +27,7 @@ class Confined:
     Linux ends a sandbox with the thread that started it, so that thread must live on.
     """
 
-    def __init__(self, blueprint: Blueprint, *, disk_mb: int) -> None:
+    def __init__(self, plan: SandboxPlan, *, disk_mb: int) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._first: int | None = None  # open file that stands for pid 1 of the sandbox
         self._admitted = False
@@ -36,14 +36,14 @@ class Confined:
         report, info = os.pipe()
         wait, go = os.pipe()
         syscalls = os.memfd_create("syscalls")
-        os.write(syscalls, blueprint.filter or b"")
+        os.write(syscalls, plan.filter or b"")
         os.lseek(syscalls, 0, os.SEEK_SET)
         handed = {"control": control.fileno(), "info": info, "go": wait, "syscalls": syscalls}
         try:
             try:
-                self.group = blueprint.groups.new() if blueprint.groups else None
+                self.group = plan.groups.new() if plan.groups else None
                 self._process = subprocess.Popen(
-                    blueprint.command(disk_mb=disk_mb, **handed),
+                    plan.command(disk_mb=disk_mb, **handed),
                     bufsize=0,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -56,7 +56,7 @@ class Confined:
                 control.close()
                 for fd in (info, wait, syscalls):
                     os.close(fd)
-            self._admit(report, go, maps=blueprint.user_maps())
+            self._admit(report, go, maps=plan.user_maps())
         except OSError as error:
             self.close()
             raise SandboxError(f"a sandbox cannot be started: {error}") from error

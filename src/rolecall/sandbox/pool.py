@@ -1,4 +1,4 @@
-"""Makes boxes from a blueprint ahead of the calls, where there is time for it."""
+"""Makes boxes from a plan ahead of the calls, where there is time for it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from rolecall.sandbox.box import Box
-from rolecall.sandbox.bubblewrap_command import Blueprint
+from rolecall.sandbox.bubblewrap_command import SandboxPlan
 
 
 class Pool:
     """Keeps `warm` boxes waiting from the first `take` on; each one taken is replaced."""
 
-    def __init__(self, blueprint: Blueprint, *, warm: int, disk_mb: int) -> None:
-        self._blueprint = blueprint
+    def __init__(self, plan: SandboxPlan, *, warm: int, disk_mb: int) -> None:
+        self._plan = plan
         self._warm = warm
         self._disk_mb = disk_mb  # of the boxes that wait: a box cannot change its disk
         self._waiting: deque[Future[Box]] = deque()
@@ -46,4 +46,4 @@ class Pool:
         self._makers.shutdown()
 
     def _make(self, disk_mb: int) -> Box:
-        return Box(self._blueprint, disk_mb=disk_mb)
+        return Box(self._plan, disk_mb=disk_mb)
