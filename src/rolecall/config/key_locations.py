@@ -16,15 +16,15 @@ _KEY = re.compile(r"[^\s:,;]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class KeyLocations:
     """The lines of a file's keys, and the keys that the command line gave."""
 
     file: str = ""
     lines: dict[str, str] = field(default_factory=dict)  # dotted key -> `team.yaml:12`
     overridden: frozenset[str] = frozenset()
 
-    def for_stage(self, number: int) -> Places:
-        """Return the places of one stage, with a stage's own keys where the stage has them."""
+    def for_stage(self, number: int) -> KeyLocations:
+        """Return the locations of one stage, with a stage's own keys where the stage has them."""
         prefix = f"stages.{number}."
         own = {
             key.removeprefix(prefix): line
@@ -48,7 +48,7 @@ class Places:
         return f"{self.file}: {problem}" if self.file else problem
 
 
-def read_places(files: dict[str, Path], overrides: list[str]) -> Places:
+def read_key_locations(files: dict[str, Path], overrides: list[str]) -> KeyLocations:
     """Read where each key of YAML files stands, of which later ones override earlier ones.
 
     Their keys are what messages call the files.
@@ -61,7 +61,7 @@ def read_places(files: dict[str, Path], overrides: list[str]) -> Places:
         lines |= {key: f"{name}:{line}" for key, line in numbers.items()}
     overridden = (override.partition("=")[0] for override in overrides)
     keys = [*overridden, *_inner_keys(OmegaConf.to_container(dotlist(overrides)))]
-    return Places(list(files)[-1], lines, frozenset(keys))
+    return KeyLocations(list(files)[-1], lines, frozenset(keys))
 
 
 def _inner_keys(value: object, prefix: str = "") -> Iterator[str]:

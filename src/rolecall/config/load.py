@@ -16,7 +16,7 @@ from yaml import YAMLError
 
 from rolecall.config import stages
 from rolecall.config.errors import explain, wrong_entries
-from rolecall.config.key_locations import Places, read_places
+from rolecall.config.key_locations import KeyLocations, read_key_locations
 from rolecall.config.merging import NAMED, dotlist, merge, over
 from rolecall.config.references import BROKEN, describe, problems_in, references_in
 from rolecall.config.schema import Config, StageConfig
@@ -84,19 +84,19 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
         raise _broken(error, files, overrides or []) from error
     except READING as error:
         raise _unreadable(error, path) from error
-    places = read_places(files, own_overrides)
+    locations = read_key_locations(files, own_overrides)
     if stage is not None:
-        places = places.for_stage(stage)
+        locations = locations.for_stage(stage)
     try:
         config = Config.model_validate(plain)
     except ValidationError as error:
         wrong = explain(error, Config, plain)
         raise UnreadableError(
-            *map(places.locate, wrong.problems),
+            *map(locations.locate, wrong.problems),
             keys=[".".join(entry) for entry in wrong_entries(error, plain)],
-            rest=_without_wrong(error, plain, places),
+            rest=_without_wrong(error, plain, locations),
         ) from error
-    config._places = places
+    config._locations = locations
     unresolved = OmegaConf.to_container(merged, resolve=False)
     config._references = references_in(unresolved, config)
     return config
@@ -136,15 +136,15 @@ def _located(files: dict[str, Path], overrides: list[str]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        places = read_places(files, overrides)
-        raise ConfigError(*map(places.locate, error.problems)) from error
+        locations = read_key_locations(files, overrides)
+        raise ConfigError(*map(locations.locate, error.problems)) from error
 
 
 def _broken(
     error: OmegaConfBaseException, files: dict[str, Path], overrides: list[str]
 ) -> ConfigError:
     """Return the problem of a text with a broken reference, with its file and line."""
-    return ConfigError(read_places(files, overrides).locate(describe(error)))
+    return ConfigError(read_key_locations(files, overrides).locate(describe(error)))
 
 
 def _unreadable(error: Exception, path: Path) -> ConfigError:
@@ -185,7 +185,7 @@ def read_files(path: Path, files: dict[str, Path], *, depth: int = 1) -> DictCon
     return over(below, loaded)
 
 
-def _without_wrong(error: ValidationError, plain: Any, places: Places) -> Config | None:
+def _without_wrong(error: ValidationError, plain: Any, locations: KeyLocations) -> Config | None:
     """Return the config without its wrong entries; None where something is missing then."""
     rest = deepcopy(plain)
     for path in sorted(wrong_entries(error, plain), reverse=True):
@@ -198,7 +198,7 @@ def _without_wrong(error: ValidationError, plain: Any, places: Places) -> Config
         config = Config.model_validate(rest)
     except ValidationError:
         return None
-    config._places = places
+    config._locations = locations
     return config
 
 
@@ -220,10 +220,10 @@ def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
             where[key] = {"name": where[key]}
         if any(key == dotted and _names(value) for key, _, value in map(_parts, overrides)):
             where.pop(key, None)
-    places = {dotted for _, _, dotted in named}
+    locations = {dotted for _, _, dotted in named}
     return [
         f"{key}.name={value}"
-        if key in places and not value.lstrip().startswith(("{", "["))
+        if key in locations and not value.lstrip().startswith(("{", "["))
         else override
         for override in overrides
         for key, _, value in [_parts(override)]

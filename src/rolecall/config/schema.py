@@ -15,7 +15,7 @@ from rolecall.config.engines import (
     automatic,
 )
 from rolecall.config.evaluation import EvaluationConfig
-from rolecall.config.key_locations import Places
+from rolecall.config.key_locations import KeyLocations
 from rolecall.config.learners import LearnerConfig, LocalLearnerConfig
 from rolecall.config.optimizer import Optimizer
 from rolecall.config.prices import PriceConfig
@@ -371,7 +371,7 @@ class Config(Section):
     """Stages that are run one after the other, each with the weights of the one before: a list of
     what differs in each. `stage=NAME` on a command line takes one, `stages.NAME.KEY=VALUE` is for
     one alone."""
-    _places: Places = PrivateAttr(default_factory=Places)  # where its keys stand
+    _locations: KeyLocations = PrivateAttr(default_factory=KeyLocations)  # where its keys stand
     _references: References = PrivateAttr(default_factory=dict)  # what it was written with
 
     @property
@@ -455,7 +455,7 @@ class Config(Section):
 
     def locate_problems(self, problems: Iterable[str]) -> ConfigError:
         """One error of all problems, each with the line of the file where its key stands."""
-        return ConfigError(*map(self._places.locate, problems))
+        return ConfigError(*map(self._locations.locate, problems))
 
     @model_validator(mode="before")
     @classmethod

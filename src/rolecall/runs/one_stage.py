@@ -53,7 +53,7 @@ class StageRun:
         self.allow_changes, self.stop = allow_changes, stop
         self.declared = part.config
         config = part.config.model_copy(deep=True)
-        config._places = part.config._places
+        config._locations = part.config._locations
         carried.apply(config)
         if self.stage.kind == "train" and self.stage.source is not None:
             config.rollout.data = str((top / self.stage.source / DATA).resolve())

@@ -9,7 +9,7 @@ from rolecall.config import registry
 from rolecall.config.schema import AgentConfig, Config, Named
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.tool import Tool
-from rolecall.setup.component import Part
+from rolecall.setup.component import Component
 from rolecall.tools.functions import tool
 from rolecall.tools.use import Stateless, Toolkit, ToolUse
 from rolecall.workflows.base import Workflow
@@ -37,19 +37,19 @@ def choose_parser(name: str, config: AgentConfig, flow: Workflow) -> Parser | No
     return parser
 
 
-def tool_parts(config: Config) -> dict[str, Part | Toolkit]:
+def tool_components(config: Config) -> dict[str, Component | Toolkit]:
     """Return the tools by name and options: agents that name a tool with the same options share
     it.
     """
-    tools: dict[str, Part | Toolkit] = {}
+    tools: dict[str, Component | Toolkit] = {}
     for name, agent in config.team.items():
         for number, named in enumerate(agent.tools.use if agent.tools else []):
             if repr(named) not in tools:
-                tools[repr(named)] = _tool_part(named, key=f"team.{name}.tools.use[{number}]")
+                tools[repr(named)] = _tool_component(named, key=f"team.{name}.tools.use[{number}]")
     return tools
 
 
-def _tool_part(named: Named, *, key: str) -> Part | Toolkit:
+def _tool_component(named: Named, *, key: str) -> Component | Toolkit:
     """Return a kit of tools, or what makes it. Raises ConfigError."""
     resolved = registry.resolve("tool", named.name, key=key)
     if isinstance(resolved, Tool):
@@ -58,14 +58,16 @@ def _tool_part(named: Named, *, key: str) -> Part | Toolkit:
         return Stateless(resolved)
     if not isinstance(resolved, type):
         return Stateless(tool(resolved))
-    return Part(key, resolved, registry.check_options(resolved, named.options, key="tool", skip=0))
+    return Component(
+        key, resolved, registry.check_options(resolved, named.options, key="tool", skip=0)
+    )
 
 
-def make_tools(config: Config, parts: dict[str, Part | Toolkit]) -> dict[str, ToolUse]:
+def make_tools(config: Config, parts: dict[str, Component | Toolkit]) -> dict[str, ToolUse]:
     """Return the tools that each agent may call. Raises ConfigError."""
     kits: dict[str, Toolkit] = {
-        name: tool_part.make() if isinstance(tool_part, Part) else tool_part
-        for name, tool_part in parts.items()
+        name: component.make() if isinstance(component, Component) else component
+        for name, component in parts.items()
     }
     return {
         name: ToolUse(

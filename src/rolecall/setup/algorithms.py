@@ -5,7 +5,7 @@ from __future__ import annotations
 from rolecall.algorithms.base import Algorithm
 from rolecall.config.schema import Config, Named
 from rolecall.core.errors import ConfigError
-from rolecall.setup.component import resolve_part
+from rolecall.setup.component import resolve_component
 from rolecall.setup.problem_collector import ProblemCollector
 
 
@@ -40,7 +40,7 @@ def make_algorithms(config: Config) -> dict[str, Algorithm]:
 
 
 def _make_algorithm(config: Config, named: Named, key: str) -> Algorithm:
-    algorithm: Algorithm = resolve_part("algorithm", named, key=key).make()
+    algorithm: Algorithm = resolve_component("algorithm", named, key=key).make()
     inner = getattr(algorithm, "inner", None)
     if isinstance(inner, Named):
         inner_algorithm = _make_algorithm(config, inner, f"{key}.inner")

@@ -22,7 +22,7 @@ from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.progress import activity
 from rolecall.setup.context import make_context
 from rolecall.setup.engines import combine_engines, list_accounts, make_engines
-from rolecall.setup.open_environment import Opened, open_parts
+from rolecall.setup.open_environment import Opened, open_components
 from rolecall.setup.plan import Plan
 from rolecall.setup.pools import make_pools
 from rolecall.setup.prompt_lengths import context_lengths, drop_long_prompts
@@ -44,7 +44,7 @@ from rolecall.training.run import Run
 def build(plan: Plan) -> Run:
     """Make the parts and connect them. Raises ConfigError, before weights are loaded if it can."""
     _check_machine(plan.config)
-    opened = open_parts(plan)
+    opened = open_components(plan)
     ranks: Ranks | None = None
     session: RaySession | None = None
     try:

@@ -22,13 +22,13 @@ from rolecall.engines.prices import find_prices
 from rolecall.environments.mixed import MixedEnvironment
 from rolecall.environments.mixed import Part as MixedPart
 from rolecall.runtime.spending import Prices
-from rolecall.setup.component import Part
+from rolecall.setup.component import Component
 
 Problems = Iterator[str]
 ChatModels = dict[str, PolicyChat]  # by policy
 
 
-def find_named_policies(part: Part) -> dict[str, str]:
+def find_named_policies(part: Component) -> dict[str, str]:
     """Return the policies that a reward or an environment names, by the keys that name them."""
     names = _find_names(part.key, part.call, part.options)
     for name, section in _list_sections(part).items():
@@ -36,7 +36,7 @@ def find_named_policies(part: Part) -> dict[str, str]:
     return names
 
 
-def fill_in(part: Part, models: ChatModels) -> Part:
+def fill_in(part: Component, models: ChatModels) -> Component:
     """Return a part with chat models in the place of their names."""
     options = part.options | _find_models(part.call, part.options, models)
     if sections := _list_sections(part):
@@ -58,7 +58,7 @@ def _find_models(call: UserCallable, options: Options, models: ChatModels) -> Op
     return {key[1:]: models[name] for key, name in _find_names("", call, options).items()}
 
 
-def _list_sections(part: Part) -> dict[str, MixedPart]:
+def _list_sections(part: Component) -> dict[str, MixedPart]:
     """Return the parts of a mixture by name."""
     sections: dict[str, MixedPart] = part.options["of"] if part.call is MixedEnvironment else {}
     return sections

@@ -13,7 +13,7 @@ from rolecall.core.json_types import Options
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Component:
     """A resolved name, and options of the types that its signature asks for."""
 
     key: str  # of the config
@@ -26,11 +26,13 @@ class Part:
             return self.call(*arguments, **self.options)
 
 
-def resolve_part(kind: str, named: Named, *, key: str, name_key: str = "", skip: int = 0) -> Part:
+def resolve_component(
+    kind: str, named: Named, *, key: str, name_key: str = "", skip: int = 0
+) -> Component:
     """Resolve a name and check its options; the first `skip` arguments are no options.
 
     `name_key`: what an error about the name itself names; by default `key`.name. Raises
     ConfigError.
     """
     call = registry.resolve(kind, named.name, key=name_key or f"{key}.name")
-    return Part(key, call, registry.check_options(call, named.options, key=key, skip=skip))
+    return Component(key, call, registry.check_options(call, named.options, key=key, skip=skip))

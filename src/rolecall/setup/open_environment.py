@@ -39,13 +39,13 @@ class Opened(Surroundings):
     tasks: Tasks
 
 
-def open_parts(plan: Plan) -> Opened:
+def open_components(plan: Plan) -> Opened:
     """Read data, make rewards and tools. Raises ConfigError with all problems."""
     with activity("reading tasks and making rewards and tools"):
-        return _open_parts(plan)
+        return _open_components(plan)
 
 
-def _open_parts(plan: Plan) -> Opened:
+def _open_components(plan: Plan) -> Opened:
     attempts = ProblemCollector()
     attempts.note(check_bases(plan.config))
     for backend in engine_backends(plan.config):

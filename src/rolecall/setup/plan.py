@@ -18,13 +18,13 @@ from rolecall.engines.backend import engine_backends
 from rolecall.learners.backend import learner_backend
 from rolecall.rollout.episodes import Reward
 from rolecall.setup import validate_algorithms, validate_options
-from rolecall.setup.agents import choose_parser, tool_parts
+from rolecall.setup.agents import choose_parser, tool_components
 from rolecall.setup.algorithms import make_algorithms
 from rolecall.setup.chat_models import check_chat_models, find_named_policies
-from rolecall.setup.component import Part, resolve_part
+from rolecall.setup.component import Component, resolve_component
 from rolecall.setup.prices import check_prices
 from rolecall.setup.problem_collector import ProblemCollector
-from rolecall.setup.rewards import reward_part
+from rolecall.setup.rewards import reward_component
 from rolecall.setup.validate_placement import check_placement
 from rolecall.tools.use import Toolkit
 from rolecall.workflows.base import Workflow, workflow
@@ -37,13 +37,13 @@ class Plan:
     config: Config
     workflow: Workflow
     options: Options  # of the workflow
-    environment: Part
+    environment: Component
     algorithms: dict[str, Algorithm]  # by trainable agent
     parsers: dict[str, Parser | None]  # by agent
-    rewards: dict[str, tuple[Part | Reward, float]]  # with their weights
+    rewards: dict[str, tuple[Component | Reward, float]]  # with their weights
     chat_policies: dict[str, str]  # that rewards and the environment ask, by key
-    tools: dict[str, Part | Toolkit]  # by name and options
-    trackers: list[Part]
+    tools: dict[str, Component | Toolkit]  # by name and options
+    trackers: list[Component]
 
 
 def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
@@ -78,16 +78,20 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     attempts = ProblemCollector()
     flow = attempts.run(resolve_workflow, config.workflow)
     options = attempts.run(_workflow_options, flow, config.workflow) if flow else None
-    environment = attempts.run(resolve_part, "environment", config.environment, key="environment")
+    environment = attempts.run(
+        resolve_component, "environment", config.environment, key="environment"
+    )
     algorithms = attempts.run(make_algorithms, config)
-    tools = attempts.run(tool_parts, config)
-    rewards = {n: attempts.run(reward_part, n, section) for n, section in config.rewards.items()}
+    tools = attempts.run(tool_components, config)
+    rewards = {
+        n: attempts.run(reward_component, n, section) for n, section in config.rewards.items()
+    }
     parsers = {n: attempts.run(choose_parser, n, a, flow) for n, a in config.team.items() if flow}
     trackers = [attempts.run(_resolve_tracker, named) for named in config.trackers]
     attempts.note(_check_backends(config, attempts))
     chat_policies: dict[str, str] = {}
     for maker in [environment, *(reward[0] for reward in rewards.values() if reward)]:
-        chat_policies |= find_named_policies(maker) if isinstance(maker, Part) else {}
+        chat_policies |= find_named_policies(maker) if isinstance(maker, Component) else {}
     used = {*chat_policies.values(), *_texts_of_wrong_sections(config, environment, rewards)}
     attempts.note(validate_options.check_config(config, used))
     attempts.note(check_chat_models(config, chat_policies, used))
@@ -118,7 +122,7 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
 
 
 def _texts_of_wrong_sections(
-    config: Config, environment: Part | None, rewards: Mapping[str, object]
+    config: Config, environment: Component | None, rewards: Mapping[str, object]
 ) -> set[str]:
     """Return the texts of sections whose options are wrong; they may be names of policies."""
     wrong: list[Named | RewardConfig | float] = [] if environment else [config.environment]
@@ -147,8 +151,8 @@ def _workflow_options(flow: Workflow, named: Named) -> Options:
     return registry.check_options(flow.play, named.options, key="workflow", skip=3)
 
 
-def _resolve_tracker(named: Named) -> Part:
-    return resolve_part("tracker", named, key="trackers", name_key="trackers", skip=1)
+def _resolve_tracker(named: Named) -> Component:
+    return resolve_component("tracker", named, key="trackers", name_key="trackers", skip=1)
 
 
 def _check_backends(config: Config, attempts: ProblemCollector) -> Iterator[str]:

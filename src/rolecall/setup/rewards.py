@@ -10,10 +10,10 @@ from rolecall.config.user_code_location import UserCallable, locate_definition
 from rolecall.core.errors import ConfigError
 from rolecall.rollout.episodes import Reward
 from rolecall.setup.chat_models import ChatModels, fill_in
-from rolecall.setup.component import Part
+from rolecall.setup.component import Component
 
 
-def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, float]:
+def reward_component(name: str, given: float | RewardConfig) -> tuple[Component | Reward, float]:
     """Return a class with its options, or a function, and its weight. Raises ConfigError."""
     weight = given if isinstance(given, float) else given.weight
     options = {} if isinstance(given, float) else given.options
@@ -30,7 +30,7 @@ def reward_part(name: str, given: float | RewardConfig) -> tuple[Part | Reward, 
         raise ConfigError(
             f"rewards.{name}.weight has no effect: it has weights of its own; remove it"
         )
-    return Part(f"rewards.{name}", resolved, checked), weight
+    return Component(f"rewards.{name}", resolved, checked), weight
 
 
 def _check_async(found: UserCallable, name: str) -> None:
@@ -44,7 +44,7 @@ def _check_async(found: UserCallable, name: str) -> None:
         )
 
 
-def make_reward(part: Part | Reward, models: ChatModels) -> Reward:
+def make_reward(part: Component | Reward, models: ChatModels) -> Reward:
     """Make a reward; raises ConfigError if its options do not fit after all."""
-    reward: Reward = fill_in(part, models).make() if isinstance(part, Part) else part
+    reward: Reward = fill_in(part, models).make() if isinstance(part, Component) else part
     return reward
