@@ -221,7 +221,7 @@ def draw(name: str, path: Path) -> None:
         x, y = place[turn.id]
         colour = COLOURS[lanes.index(turn.agent) % len(COLOURS)]
         axes.plot([x], [y], "o", ms=15, color=colour, zorder=2)
-        if turn.calls:
+        if turn.tools.calls:
             axes.text(x, y - 0.33, "calls a tool", ha="center", va="center", fontsize=8)
         elif turn.observation and turn.agent != "executor":
             axes.text(x, y - 0.33, "sees the world", ha="center", va="center", fontsize=8)

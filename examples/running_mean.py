@@ -26,7 +26,7 @@ class Scores:
 
     async def annotate(self, episodes: list[Episode]) -> None:
         for turn in (turn for episode in episodes for turn in episode.turns):
-            turn.values = spread(turn, self.expected[turn.agent])
+            turn.training.values = spread(turn, self.expected[turn.agent])
 
     def learn(self, earned: dict[str, list[float]]) -> None:
         for agent, scores in earned.items():
@@ -53,7 +53,7 @@ class RunningMean(Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         for episode, turn in self.credited_turns(episodes):
-            turn.advantages = spread(turn, episode.total(turn)) - turn.values
+            turn.advantages = spread(turn, episode.total(turn)) - turn.training.values
 
     def fit(self, episodes: list[Episode], critic: Scores) -> dict[str, float]:
         earned = defaultdict(list)

@@ -62,12 +62,13 @@ def annotated(made: Turn, *, seed: int) -> Turn:
     """The turn with everything that learners and critics write, drawn from `seed`."""
     draw = np.random.default_rng(seed)
     size = len(made.tokens)
-    for name in ("logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs"):
-        setattr(made, name, floats(draw.uniform(-1.2, -0.8, size)))
-    made.values = floats(draw.uniform(0, 1, size))
-    made.preference = float(draw.uniform())
+    made.logprobs = floats(draw.uniform(-1.2, -0.8, size))
+    for name in ("prox_logprobs", "new_logprobs", "ref_logprobs"):
+        setattr(made.training, name, floats(draw.uniform(-1.2, -0.8, size)))
+    made.training.values = floats(draw.uniform(0, 1, size))
+    made.training.preference = float(draw.uniform())
     gain, mixed_q, mixed_v = draw.normal(), draw.uniform(), draw.uniform()
-    made.utility = Utility(0.0, 0.0, gain=gain, mixed_q=mixed_q, mixed_v=mixed_v)
+    made.training.utility = Utility(0.0, 0.0, gain=gain, mixed_q=mixed_q, mixed_v=mixed_v)
     return made
 
 

@@ -35,7 +35,7 @@ def all_of(e, name: str = "advantages") -> list[float]:
 def test_a2c_is_the_return_less_the_value_and_its_gradient_is_not_clipped():
     one = turn(tokens=[7, 7])
     two = turn(tokens=[7], path=(2,))
-    one.values, two.values = floats([0.5, 0.6]), floats([0.2])
+    one.training.values, two.training.values = floats([0.5, 0.6]), floats([0.2])
     e = episode(0, [one, two], {"team": 1.0})
     A2c().credit([e])
     assert all_of(e) == pytest.approx([0.5, 0.4, 0.8])
@@ -46,7 +46,11 @@ def test_a2c_has_the_gradient_of_a_log_p_and_an_unclipped_value_loss():
     """The value has moved by 2 since, which PPO would cut to its clip."""
     turns = random_turns(5)
     for one in turns:
-        one.prox_logprobs, one.weight, one.values = None, 1.0, one.values - 2.0
+        one.training.prox_logprobs, one.weight, one.training.values = (
+            None,
+            1.0,
+            one.training.values - 2.0,
+        )
     policy = Unigram(LOGITS)
     found = policy.gradient(pack(turns, budget=40), A2c(correction="none"))
     logprobs, number = policy.logits.log_softmax(0), sum(len(t.tokens) for t in turns)
@@ -64,8 +68,12 @@ def test_a2c_has_the_gradient_of_a_log_p_and_an_unclipped_value_loss():
 
 def test_a2c_in_a_second_epoch_weighs_by_the_ratio_without_a_clip():
     made = turn(tokens=[7])
-    made.logprobs = made.prox_logprobs = floats([-1.0])
-    made.advantages, made.returns, made.values = floats([2.0]), floats([0.0]), floats([0.0])
+    made.logprobs = made.training.prox_logprobs = floats([-1.0])
+    made.advantages, made.returns, made.training.values = (
+        floats([2.0]),
+        floats([0.0]),
+        floats([0.0]),
+    )
     logprobs = torch.tensor([0.0, 0.0, -1.0 + math.log(3.0)], requires_grad=True)
     loss = A2c(epochs=2).loss(one_batch([made], A2c()), Outputs(logprobs, values=torch.zeros(3)))
     loss.total.backward()
@@ -83,8 +91,8 @@ def debate(scores: list[list[float | None]], *, values: float = 0.0, number: int
             if score is not None:
                 one = turn(agent, episode=f"{number}", path=(k, ord(agent)), rewards={"own": score})
                 one.index = sum(t.agent == agent for t in turns)
-                one.values = floats([values] * 2)
-                one.ref_logprobs = one.logprobs
+                one.training.values = floats([values] * 2)
+                one.training.ref_logprobs = one.logprobs
                 turns.append(one)
     return episode(number, turns, {"team": outcome})
 
@@ -116,11 +124,11 @@ def test_maporl_counts_answers_and_not_tool_calls_or_repeated_asks_as_rounds(kin
     a, call, answer = turn("a", path=(0, 0)), turn("b", path=(1, 0)), turn("b", path=(1, 2))
     answer.index, answer.rewards = 1, {"own": 1.0}
     if kind == "tools":
-        call.calls, answer.parents = [{"name": "calculator"}], (call.id,)
+        call.tools.calls, answer.parents = [{"name": "calculator"}], (call.id,)
     else:
         call.valid, call.rewards = False, {"invalid": -0.1}
     for one in (a, call, answer):
-        one.values, one.ref_logprobs = floats([0.0, 0.0]), one.logprobs
+        one.training.values, one.training.ref_logprobs = floats([0.0, 0.0]), one.logprobs
     found = returns_by_turn(episode(0, [a, call, answer], {}), a0=1.0, a1=1.0, a2=1.0, a3=1.0)
     assert found[0, "a"] == 0.0
     assert found[1, "b"] == 1.0
@@ -136,7 +144,7 @@ def test_maporl_pays_the_outcome_with_the_last_answer():
 def test_maporl_looks_no_further_than_the_turn():
     """GAE inside one turn: the values of the next one are in no advantage."""
     plain, later = debate([[0.5], [1.0]], values=0.25), debate([[0.5], [1.0]], values=0.25)
-    later.turns[1].values = floats([9.0, 9.0])
+    later.turns[1].training.values = floats([9.0, 9.0])
     for e in (plain, later):
         Maporl(whiten=False, lam=0.95).credit([e])
     expected = gae.advantages([0, 0.8 / 1.3], [0.25, 0.25], discounts=[1.0, 1.0], lam=0.95)
@@ -191,8 +199,8 @@ def test_cory_takes_the_kl_of_each_token_and_pays_the_sum_with_the_last():
     turns = [turn(a, episode="0", path=(k,), policy=a) for k, a in enumerate(("one", "two"))]
     for one in turns:
         one.rewards = {"pair": 1.2}
-        one.logprobs, one.ref_logprobs = floats([-1.0, -1.0]), floats([-1.5, -0.75])
-        one.values = floats([0.0, 0.0])
+        one.logprobs, one.training.ref_logprobs = floats([-1.0, -1.0]), floats([-1.5, -0.75])
+        one.training.values = floats([0.0, 0.0])
     e = episode(0, turns, {})
     Cory(whiten=False, lam=1.0).credit([e])
     # KL rewards -.4 * .5 and -.4 * -.25
@@ -204,7 +212,7 @@ def far_from_reference(kl: float, number: int, policy: str = "p"):
     for i in range(number):
         one = annotated(turn(episode=f"{i}", policy=policy), seed=i)
         one.logprobs = floats([-1.0, -1.0])
-        one.ref_logprobs = floats([-1.0 - kl / 2] * 2)
+        one.training.ref_logprobs = floats([-1.0 - kl / 2] * 2)
         made.append(episode(i, [one], {"team": float(i % 2)}))
     return made
 
@@ -231,7 +239,7 @@ def test_corys_coefficient_follows_the_target_and_stays_with_its_policy():
 
 def test_cory_leaves_out_a_batch_whose_ratio_is_hopeless():
     made = annotated(turn(tokens=[7, 8]), seed=0)
-    made.prox_logprobs, made.advantages, made.returns = (
+    made.training.prox_logprobs, made.advantages, made.returns = (
         floats([-5, -5]),
         floats([1, 1]),
         floats([0, 0]),
@@ -250,7 +258,7 @@ def in_turn(values, scores, *, parallel: bool = False):
     turns = []
     for k, (value, score) in enumerate(zip(values, scores, strict=True)):
         one = turn("ab"[k % 2], episode="0", path=(k // 2, k % 2), rewards={"r": score})
-        one.index, one.values = k // 2, floats([value] * 2)
+        one.index, one.training.values = k // 2, floats([value] * 2)
         if not parallel and turns:
             one.parents = (turns[-1].id,)
         turns.append(one)
@@ -273,7 +281,7 @@ def test_marfts_advantages_telescope_to_what_was_earned_beyond_the_first_value()
     """The lemma: with lam = 0 and gamma = 1 they add up to G - V_1."""
     for e in team_step():
         for number, one in enumerate(e.turns):
-            one.values = floats([0.1 * number + 0.2] * len(one.tokens))
+            one.training.values = floats([0.1 * number + 0.2] * len(one.tokens))
         Marft(lam=0.0, whiten=False).credit([e])
         earned = e.rewards["team"] + sum(t.score for t in e.turns)
         assert sum(float(t.advantages[0]) for t in e.turns) == pytest.approx(earned - 0.2, abs=1e-6)
@@ -295,7 +303,9 @@ def test_marfts_loss_is_that_of_whole_utterances(ratio):
     logprobs = policy.logits.log_softmax(0)
     total, clipped = torch.tensor(0.0), 0
     for one, words in zip(turns, num_words, strict=True):
-        d = logprobs[torch.from_numpy(one.tokens).long()] - torch.from_numpy(one.prox_logprobs)
+        d = logprobs[torch.from_numpy(one.tokens).long()] - torch.from_numpy(
+            one.training.prox_logprobs
+        )
         rho = torch.exp(d.sum() / {"none": 1, "token": len(d), "word": words}[ratio])
         a = float(one.advantages[0])
         whole = torch.minimum(rho * a, rho.clamp(0.7, 1.3) * a)
@@ -336,7 +346,7 @@ def test_marfts_ratio_by_words_of_three_ragged_utterances_of_two_agents():
 
 def test_marft_token_chains_from_token_to_token_and_agent_to_agent():
     one, two = turn("a", episode="0", tokens=[7, 7]), turn("b", episode="0", tokens=[7], path=(1,))
-    one.values, two.values = floats([0.5, 0.6]), floats([0.2])
+    one.training.values, two.training.values = floats([0.5, 0.6]), floats([0.2])
     e = episode(0, [one, two], {"team": 1.0})
     MarftToken(whiten=False, lam=0.95).credit([e])
     assert all_of(e) == pytest.approx([0.442, 0.36, 0.8], abs=1e-6)
@@ -352,7 +362,7 @@ def test_marft_token_of_ragged_episodes_by_an_oracle():
         tokens = [(t, k) for t in e.turns for k in range(len(t.tokens))]
         rewards = [t.score if k == len(t.tokens) - 1 else 0.0 for t, k in tokens]
         rewards[-1] += e.rewards["team"]
-        values = [float(t.values[k]) for t, k in tokens]
+        values = [float(t.training.values[k]) for t, k in tokens]
         for place, (t, k) in enumerate(tokens):
             total, weight = 0.0, 1.0
             for later in range(place, len(tokens)):

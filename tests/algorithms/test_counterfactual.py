@@ -130,11 +130,11 @@ def test_turns_that_are_not_probed_are_compared_as_in_rloo():
     episodes = [played(i % 2, i // 2 % 2, number=i) for i in range(200)]
     algorithm = swapping(fraction=0.25)
     credited(algorithm, episodes)
-    probed = [t.id for e in episodes for t in e.turns if t.replayed is not None]
+    probed = [t.id for e in episodes for t in e.turns if t.training.replayed is not None]
     assert len(probed) == pytest.approx(100, abs=25)
     again = [played(i % 2, i // 2 % 2, number=i) for i in range(200)]
     asyncio.run(swapping(fraction=0.25).prepare(again, replay))
-    assert [t.id for e in again for t in e.turns if t.replayed is not None] == probed
+    assert [t.id for e in again for t in e.turns if t.training.replayed is not None] == probed
     expected = [played(i % 2, i // 2 % 2, number=i) for i in range(200)]
     Rloo().credit(expected)
     for e, other in zip(episodes, expected, strict=True):

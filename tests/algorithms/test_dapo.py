@@ -93,7 +93,7 @@ def test_below_the_limit_its_credit_is_grpos():
 def test_it_clips_higher_and_averages_over_ids(ratio, counted):
     one, two = turn(tokens=[7], advantage=1.0), turn(tokens=[7] * 3, episode="e1", advantage=0.0)
     for made in (one, two):
-        made.prox_logprobs = made.logprobs
+        made.training.prox_logprobs = made.logprobs
     batch = join([[one], [two]])
     outputs = Outputs(torch.from_numpy(batch.old_logprobs + np.float32(math.log(ratio))))
     loss = Dapo(longest=10, epochs=2).loss(batch, outputs)

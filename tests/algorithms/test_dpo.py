@@ -19,14 +19,12 @@ from tests.algorithms.small import Unigram, floats
 from tests.toy import episode, solo_config, turn
 
 
-def answers(scores, **changes):
+def answers(scores, ref_logprobs=None):
     """One answer an episode, all to one prompt."""
     made = []
     for i, score in enumerate(scores):
         one = turn(episode=f"{i}", tokens=[i])
-        one.ref_logprobs = one.logprobs
-        for key, value in changes.items():
-            setattr(one, key, value)
+        one.training.ref_logprobs = one.logprobs if ref_logprobs is None else ref_logprobs
         made.append(episode(i, [one], {"team": score}))
     return made
 
@@ -140,7 +138,7 @@ def batch_of(better, worse, *, lengths=(2, 3)):
         turn(tokens=[7] * size, episode=f"e{i}", advantage=1.0) for i, size in enumerate(lengths)
     ]
     for one in turns:
-        one.ref_logprobs = floats([-2.0] * len(one.tokens))
+        one.training.ref_logprobs = floats([-2.0] * len(one.tokens))
     batch = join([[turns[0]], [turns[1]]], pairs=[(turns[0], turns[1])])
     logprobs = torch.zeros(len(batch.tokens))
     for number, (gain, size) in enumerate(zip((better, worse), lengths, strict=True)):
@@ -217,13 +215,13 @@ def test_the_loss_is_a_mean_over_the_pairs_of_the_step_however_they_are_packed()
     draw = np.random.default_rng(0)
     episodes = answers([1, 0.5, 0, 0.2, 0.9])
     for e in episodes:
-        e.turns[0].ref_logprobs = floats(draw.normal(size=1))
+        e.turns[0].training.ref_logprobs = floats(draw.normal(size=1))
     algorithm, policy = Dpo(pair_up="all"), Unigram(draw.normal(size=5).tolist())
     algorithm.credit(episodes)
     turns = [t for e in episodes for t in e.turns]
     pairs = algorithm.pairs(turns)
     assert len(pairs) == 10
-    lp, ref = policy.logits.log_softmax(0), [float(t.ref_logprobs[0]) for t in turns]
+    lp, ref = policy.logits.log_softmax(0), [float(t.training.ref_logprobs[0]) for t in turns]
     losses = [
         -torch.nn.functional.logsigmoid(0.1 * ((lp[w] - ref[w]) - (lp[b] - ref[b])))
         for w, b in [(int(w.tokens[0]), int(b.tokens[0])) for w, b in pairs]

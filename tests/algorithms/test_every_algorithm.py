@@ -232,7 +232,10 @@ def test_two_algorithms_with_critics_of_one_kind_keep_both(model_folder, tmp_pat
         def fit(episodes, found, *, epochs, critic=part.critic, expected=expected):
             assert len(episodes) == len(found)
             targets[expected] = [
-                value for e in episodes for t in e.turns for value in t.team_values.values()
+                value
+                for e in episodes
+                for t in e.turns
+                for value in t.training.team_values.values()
             ]
             return {"loss": 0.0}
 

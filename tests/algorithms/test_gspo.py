@@ -19,8 +19,10 @@ from tests.toy import turn
 def one_turn(d: list[float], advantage: float = 1.0):
     """logprobs - anchor = d."""
     made = turn(tokens=[7] * len(d))
-    made.logprobs = made.prox_logprobs = floats([-1.0] * len(d))
-    made.advantages, made.returns, made.values = (floats([advantage] * len(d)) for _ in range(3))
+    made.logprobs = made.training.prox_logprobs = floats([-1.0] * len(d))
+    made.advantages, made.returns, made.training.values = (
+        floats([advantage] * len(d)) for _ in range(3)
+    )
     logprobs = torch.tensor([0.0] * len(made.prompt) + [-1.0 + x for x in d], requires_grad=True)
     return made, logprobs
 
@@ -56,7 +58,9 @@ def test_the_gradient_is_that_of_the_sequence_form():
     logprobs = policy.logits.log_softmax(0)
     total = torch.tensor(0.0)
     for one in turns:
-        d = logprobs[torch.from_numpy(one.tokens).long()] - torch.from_numpy(one.prox_logprobs)
+        d = logprobs[torch.from_numpy(one.tokens).long()] - torch.from_numpy(
+            one.training.prox_logprobs
+        )
         total = total - torch.exp(d.mean()) * float(one.advantages[0]) / len(turns)
     expected = torch.autograd.grad(total, policy.logits)[0]
     assert torch.allclose(found, expected, atol=1e-6)
@@ -76,7 +80,7 @@ def test_with_one_optimizer_step_it_is_grpo():
     """Then the anchor is the forward pass itself, and every ratio 1."""
     turns = random_turns(7)
     for one in turns:
-        one.prox_logprobs = None
+        one.training.prox_logprobs = None
     policy = Unigram([0.5, -0.3, 0.1, 0.9, 0.0, 0.2, 0, 0, 0])
     found = policy.gradient(pack(turns, budget=1000), Gspo(minibatches=1))
     assert torch.allclose(found, policy.gradient(pack(turns, budget=1000), Grpo()), atol=1e-7)
@@ -87,4 +91,4 @@ def test_defaults_are_the_papers():
     rule = Gspo()
     assert (rule.clip_low, rule.clip_high, rule.minibatches) == (3e-4, 4e-4, 4)
     assert (rule.agg, rule.needs_prox) == ("turn_mean", True)
-    assert annotated(turn(), seed=0).prox_logprobs is not None
+    assert annotated(turn(), seed=0).training.prox_logprobs is not None

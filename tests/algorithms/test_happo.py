@@ -21,9 +21,11 @@ LOG_RATIOS = [0.1, 0.1, -0.05]
 def spoken(agent: str, log_ratios, *, policy: str, index: int = 0, path=(0,), parents=()):
     one = turn(agent, tokens=[7] * len(log_ratios), policy=policy, path=path)
     one.index, one.parents = index, tuple(t.id for t in parents)
-    one.values = floats([0.0] * len(log_ratios))
-    one.prox_logprobs = one.logprobs + np.float32(0.3)  # the sampler is not what it is told from
-    one.new_logprobs = one.prox_logprobs + floats(log_ratios)
+    one.training.values = floats([0.0] * len(log_ratios))
+    one.training.prox_logprobs = one.logprobs + np.float32(
+        0.3
+    )  # the sampler is not what it is told from
+    one.training.new_logprobs = one.training.prox_logprobs + floats(log_ratios)
     return one
 
 
@@ -128,7 +130,7 @@ def test_a_policy_that_did_not_move_gives_exactly_one():
     """Degenerate."""
     e = dialogue()
     for one in e.turns:
-        one.new_logprobs = one.prox_logprobs.copy()
+        one.training.new_logprobs = one.training.prox_logprobs.copy()
     algorithm = Happo(factor="episode")
     algorithm.credit([e])
     algorithm.after_update("p", [e])
@@ -165,7 +167,7 @@ def test_with_the_sampler_as_anchor_the_factor_starts_from_the_sampler():
 
 def test_the_loss_is_weighed_by_the_factor():
     one = turn(tokens=[7], advantage=1.0)
-    one.weight, one.prox_logprobs = 1.5, one.logprobs
+    one.weight, one.training.prox_logprobs = 1.5, one.logprobs
     batch = join([[one]])
     loss = Happo().loss(batch, Outputs(torch.from_numpy(batch.old_logprobs.copy())))
     assert (loss.total.item(), loss.count) == (-1.5, 1.0)
@@ -182,8 +184,8 @@ def joint_actions():
         turns = []
         for agent, action in (("a", a), ("b", b)):
             one = turn(agent, episode=f"{number}", tokens=[action], policy=agent)
-            one.values = floats([0.0])
-            one.prox_logprobs = one.logprobs = floats([math.log(START[action])])
+            one.training.values = floats([0.0])
+            one.training.prox_logprobs = one.logprobs = floats([math.log(START[action])])
             turns.append(one)
         made.append(episode(number, turns, {"team": PAYOFF[a][b]}))
     return made
@@ -201,7 +203,7 @@ def best_response(algorithm, episodes, agent: str):
     for e in episodes:
         for t in e.turns:
             if t.agent == agent:
-                t.new_logprobs = floats([0.0 if int(t.tokens[0]) == best else -1e9])
+                t.training.new_logprobs = floats([0.0 if int(t.tokens[0]) == best else -1e9])
     algorithm.after_update(agent, episodes)
     return values, best
 

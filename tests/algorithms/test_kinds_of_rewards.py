@@ -24,7 +24,7 @@ def estimated() -> list[Episode]:
     """A critic expects most of the attempt that is worth nothing."""
     attempts = singles([0.0, 1.0])
     for number, (e, estimate) in enumerate(zip(attempts, [5.0, -0.5], strict=True)):
-        e.turns[0].estimate = estimate
+        e.turns[0].training.estimate = estimate
         e.turns[0].tokens[:] = 10 + number
     return attempts
 
@@ -52,7 +52,7 @@ def test_collect_keeps_what_was_earned_and_not_what_a_critic_expected():
 
 def test_an_inner_reward_is_not_earned_either():
     first, second = singles([0.0, 1.0])
-    first.turns[0].inner_reward = 5.0
+    first.turns[0].training.inner_reward = 5.0
     [(best, _)] = best_attempts([(e, e.turns[0]) for e in (first, second)], 1)
     assert best is second
 
@@ -69,7 +69,7 @@ def paid_by(workflow: list[float]) -> list[Episode]:
 def test_ma_airl_reads_no_pay_and_no_reward_of_the_world():
     episodes = paid_by([1.0, 1.0, 0.0])
     for e, inner, world in zip(episodes, [1.5, 0.0, -1.5], [0.0, 2.0, 0.0], strict=True):
-        e.turns[0].inner_reward, e.turns[0].world_rewards = inner, {"step": world}
+        e.turns[0].training.inner_reward, e.turns[0].world_rewards = inner, {"step": world}
     MaAirl().credit(episodes)
     assert said(episodes, "solver") == pytest.approx([1.0, 0.0, -1.0], abs=1e-5)
     episodes[0].turns[0].rewards = {"invalid": -0.5}
@@ -130,7 +130,7 @@ def test_a_counterfactual_compares_what_replays_were_paid_too(kind):
 def test_all_that_a_turn_was_given_is_shown_by_name():
     one = turn(rewards={"invalid": -0.1})
     one.pay("own", 1.0)
-    one.world_rewards, one.inner_reward, one.estimate = {"step": 0.5}, 2.0, 3.0
+    one.world_rewards, one.training.inner_reward, one.training.estimate = {"step": 0.5}, 2.0, 3.0
     assert one.score == pytest.approx(1.4)
     assert one.all_rewards == {
         "discriminator": 2.0, "advantage": 3.0, "invalid": -0.1, "step": 0.5, "own": 1.0,

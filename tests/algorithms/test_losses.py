@@ -38,7 +38,7 @@ def as_sampled(batch: Batch) -> Outputs:
 def moved(d, *, advantage: float = 1.0, episode: str = "e0"):
     """A turn whose learner differed from the sampler by `d` when its update began."""
     one = turn(tokens=[7] * len(d), advantage=advantage, episode=episode)
-    one.prox_logprobs = one.logprobs + floats(d)
+    one.training.prox_logprobs = one.logprobs + floats(d)
     return one
 
 
@@ -76,7 +76,7 @@ def test_clip_known_answers(ratio, advantage, expected):
 )
 def test_dual_clip_bounds_what_a_negative_advantage_costs(ratio, advantage, expected):
     one = turn(tokens=[7], advantage=advantage)
-    one.prox_logprobs = one.logprobs
+    one.training.prox_logprobs = one.logprobs
     batch = flat(one)
     outputs = Outputs(torch.from_numpy(batch.old_logprobs + np.float32(math.log(ratio))))
     algorithm = DrMas(clip_high=0.28, dual_clip=3.0, epochs=2)
@@ -85,7 +85,7 @@ def test_dual_clip_bounds_what_a_negative_advantage_costs(ratio, advantage, expe
 
 def test_a_ratio_beyond_all_bounds_stays_finite():
     far = turn(tokens=[7, 7], advantage=-1.0)
-    far.prox_logprobs = floats([-1e4, -1.0])
+    far.training.prox_logprobs = floats([-1e4, -1.0])
     batch = flat(far)
     logprobs = torch.tensor([0.0, 0.0, -1.0, -1e4], requires_grad=True)
     loss = DrMas(correction="none").loss(batch, Outputs(logprobs))
@@ -106,9 +106,9 @@ def test_the_ratio_is_taken_to_the_sampler_where_that_is_the_anchor():
 
 def test_the_ratio_is_taken_to_the_start_of_the_update_where_there_are_several_steps():
     one = turn(tokens=[7], advantage=1.0)
-    one.prox_logprobs = one.logprobs + np.float32(math.log(1.5))
+    one.training.prox_logprobs = one.logprobs + np.float32(math.log(1.5))
     batch = flat(one)
-    current = torch.from_numpy(one.prox_logprobs + np.float32(math.log(1.1))).repeat(3) * (
+    current = torch.from_numpy(one.training.prox_logprobs + np.float32(math.log(1.1))).repeat(3) * (
         torch.from_numpy(batch.mask)
     )
     loss = DrMas(epochs=2).loss(batch, Outputs(current))
@@ -167,7 +167,7 @@ def test_kl_known_answers(form, expected):
     found = kl_estimate(torch.tensor([-0.8]), torch.tensor([-1.0]), form=form)
     assert found.item() == pytest.approx(expected, abs=5e-7)
     one = turn(tokens=[7, 7], advantage=0.0)
-    one.ref_logprobs = floats([-1.2, -1.2])
+    one.training.ref_logprobs = floats([-1.2, -1.2])
     batch = flat(one)
     loss = DrMas(kl=0.5, kl_form=form).loss(batch, as_sampled(batch))
     assert mean(loss) == pytest.approx(0.5 * expected, rel=1e-4)
@@ -179,7 +179,7 @@ def on_policy(reference):
     for number, token in enumerate([0, 0, 1, 2]):
         one = turn(tokens=[token], prompt=[8], episode=f"e{number}", advantage=0.0)
         one.logprobs = floats([math.log([0.5, 0.25, 0.25][token])])
-        one.ref_logprobs = floats([math.log(reference[token])])
+        one.training.ref_logprobs = floats([math.log(reference[token])])
         made.append(one)
     return made
 
@@ -220,8 +220,8 @@ def test_weight_multiplies_the_policy_term_only():
     terms = []
     for weight in (1.0, 0.5):
         one = turn(tokens=[7, 7], advantage=1.0)
-        one.weight, one.ref_logprobs = weight, floats([-1.2, -1.2])
-        one.values, one.returns = floats([0.5, 0.5]), floats([0.9, 0.9])
+        one.weight, one.training.ref_logprobs = weight, floats([-1.2, -1.2])
+        one.training.values, one.returns = floats([0.5, 0.5]), floats([0.9, 0.9])
         batch = flat(one)
         outputs = as_sampled(batch)
         outputs.entropies = outputs.values = torch.from_numpy(batch.mask)
@@ -363,7 +363,7 @@ def test_rejected_ids_leave_loss_and_normaliser(agg, expected):
 def test_rejected_ids_have_no_gradient_of_any_term(kind):
     gone, stays = moved([5.0, 5.0]), moved([0.1, 0.1], episode="e1")
     for one in (gone, stays):
-        one.ref_logprobs = floats([-1.5, -1.5])
+        one.training.ref_logprobs = floats([-1.5, -1.5])
     batch = flat(gone, stays)
     logprobs = torch.from_numpy(batch.prox_logprobs.copy()).requires_grad_()
     outputs = Outputs(logprobs, entropies=logprobs * 2)

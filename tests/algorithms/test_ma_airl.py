@@ -21,7 +21,7 @@ from rolecall.core.types import Message
 from rolecall.critics.discriminator import Discriminator, discrimination_loss, discriminator_reward
 from rolecall.critics.inputs import CriticInputs
 from rolecall.learners.local import LocalLearner
-from rolecall.setup.open_environment import open_parts
+from rolecall.setup.open_environment import open_components
 from rolecall.setup.plan import validate
 from rolecall.training.train_step import annotate
 from tests.algorithms.test_every_algorithm import Display, trainer_of
@@ -67,7 +67,7 @@ def test_what_the_world_pays_is_not_read():
     )
     for episodes in (paid, unpaid):
         for each, reward in zip(episodes, (1.5, 0.0, -1.5), strict=True):
-            each.turns[0].inner_reward = reward
+            each.turns[0].training.inner_reward = reward
         MaAirl().credit(episodes)
     for episodes in (paid, unpaid):
         found = [float(e.turns[0].advantages[0]) for e in episodes]
@@ -103,7 +103,7 @@ def test_who_speaks_as_the_expert_is_paid_more(model_folder):
     for _ in range(30):
         asyncio.run(critic.annotate(episodes))
         metrics = critic.fit()
-    rewards = [e.turns[0].inner_reward for e in episodes]
+    rewards = [e.turns[0].training.inner_reward for e in episodes]
     assert rewards[0] > rewards[1] + 0.5
     assert rewards[1] == pytest.approx(rewards[2], abs=1e-5)
     assert metrics["taken_for_expert/experts"] > metrics["taken_for_expert/agents"]
@@ -114,12 +114,14 @@ def test_an_untrained_one_pays_the_surprise_and_log_probs_are_those_of_the_learn
     critic = discriminator_of(model_folder)
     episodes = step_of("aaa")
     asyncio.run(critic.annotate(episodes))
-    assert episodes[0].turns[0].inner_reward == pytest.approx(1.0)
+    assert episodes[0].turns[0].training.inner_reward == pytest.approx(1.0)
     expert = said("own", 97, "aaa")
     learner = LocalLearner(critic.models["p"], Optimizer(lr=1e-3), total_updates=1)
     asyncio.run(annotate(learner, [expert], {"prox_logprobs"}, budget=1000))
     [seen] = critic._seen
-    assert seen.expert_logprobs.item() == pytest.approx(expert.prox_logprobs.mean(), abs=1e-5)
+    assert seen.expert_logprobs.item() == pytest.approx(
+        expert.training.prox_logprobs.mean(), abs=1e-5
+    )
 
 
 def test_features_are_means_and_batches_do_not_matter(model_folder):
@@ -193,10 +195,10 @@ def test_an_agent_without_expert_turns_is_an_error_before_anything_runs(model_fo
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config["algorithm"]["experts"] = str(file)
     with pytest.raises(ConfigError, match="shows nothing of what 'second' should say"):
-        open_parts(validate(load(write(tmp_path / "run.yaml", config))))
+        open_components(validate(load(write(tmp_path / "run.yaml", config))))
     config["algorithm"]["experts"] = str(tmp_path / "none.jsonl")
     with pytest.raises(ConfigError, match=r"algorithm.experts: there is no data file"):
-        open_parts(validate(load(write(tmp_path / "run.yaml", config))))
+        open_components(validate(load(write(tmp_path / "run.yaml", config))))
     del config["algorithm"]["experts"]
     with pytest.raises(ConfigError, match="ma_airl imitates demonstrations; set it to a file"):
         validate(load(write(tmp_path / "run.yaml", config)))

@@ -39,10 +39,10 @@ def attempts(outcome=0.0):
         made = []
         for place, (agent, length, pay, penalty) in enumerate(turns):
             one = turn(agent, episode=f"x:{number}", path=(place,), tokens=list(range(length)))
-            one.inner_reward, one.rewards = pay, ({"invalid": penalty} if penalty else {})
+            one.training.inner_reward, one.rewards = pay, ({"invalid": penalty} if penalty else {})
             one.parents = tuple(other.id for other in made)
-            one.values = np.array([0.3, -0.2, 0.6], dtype=np.float32)[:length]
-            one.team_values = {"left": 0.1 * place, "right": -0.2 * place}
+            one.training.values = np.array([0.3, -0.2, 0.6], dtype=np.float32)[:length]
+            one.training.team_values = {"left": 0.1 * place, "right": -0.2 * place}
             made.append(one)
         played.append(episode(number, made, {"team": outcome * number, "left": -outcome}))
     return played

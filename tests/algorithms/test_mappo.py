@@ -23,7 +23,7 @@ def talk(values, outcome=1.0, *, name: str = "0", rewards=None):
     for k, value in enumerate(values):
         one = turn("ab"[k % 2], episode=name, path=(k,))
         one.parents = (turns[-1].id,) if turns else ()
-        one.values, one.index = floats([value] * 2), k // 2
+        one.training.values, one.index = floats([value] * 2), k // 2
         turns.append(one)
     return episode(int(name), turns, rewards or {"team": outcome})
 
@@ -44,7 +44,7 @@ def test_turns_that_did_not_hear_each_other_share_a_stage_and_its_advantage():
     """The chain above, with two agents in its second stage whose own rewards add up to 0."""
     e = talk([0.5, 0.7, 0.4])
     beside = turn("c", episode="0", path=(1, 1), rewards={"r": -0.2})
-    beside.parents, beside.values = e.turns[1].parents, floats([0.7] * 2)
+    beside.parents, beside.training.values = e.turns[1].parents, floats([0.7] * 2)
     e.turns[1].rewards = {"r": 0.2}
     e.turns.insert(2, beside)
     e.turns[3].parents = (e.turns[1].id, beside.id)
@@ -60,7 +60,7 @@ def test_one_agent_with_one_turn_is_ppo_with_a_value_for_the_turn():
     episodes = []
     for i, (value, reward) in enumerate([(0.3, 1.0), (0.6, 0.0), (0.1, 0.5)]):
         one = turn("solver", episode=f"{i}", tokens=[7], rewards={"r": 0.1 * i})
-        one.values = floats([value])
+        one.training.values = floats([value])
         episodes.append(episode(i, [one], {"team": reward}))
     for whiten in (False, True):
         Ppo(whiten=whiten).credit(episodes)
@@ -74,7 +74,7 @@ def test_agents_with_outcomes_of_their_own_have_values_of_their_own():
     e = talk([0.0, 0.0, 0.0], rewards={"a": 1.0, "b": -1.0, "team": 0.5})
     by_agent = {"a": [0.5, 0.7, 0.4], "b": [-0.2, 0.1, -0.3]}
     for k, one in enumerate(e.turns):
-        one.team_values = {agent: values[k] for agent, values in by_agent.items()}
+        one.training.team_values = {agent: values[k] for agent, values in by_agent.items()}
     Mappo(whiten=False, lam=0.5, gamma=0.9).credit([e])
 
     def chain(values, outcome):
@@ -95,7 +95,7 @@ def test_lambda_and_gamma_of_one_give_the_return_less_the_value():
         Mappo(whiten=False, lam=1.0).credit([e])
         scores = [t.score for t in e.turns]
         scores[-1] += e.rewards["team"]
-        expected = [sum(scores[k:]) - float(t.values[0]) for k, t in enumerate(e.turns)]
+        expected = [sum(scores[k:]) - float(t.training.values[0]) for k, t in enumerate(e.turns)]
         assert each(e) == pytest.approx(expected, abs=1e-5)
 
 
@@ -103,7 +103,7 @@ def test_whitening_counts_every_turn_of_the_step_once():
     episodes = [talk([0.5, 0.7, 0.4], outcome=i % 2, name=f"{i}") for i in range(4)]
     for e in episodes:
         e.turns[0].tokens = np.repeat(e.turns[0].tokens, 5)
-        e.turns[0].values = np.repeat(e.turns[0].values, 5)
+        e.turns[0].training.values = np.repeat(e.turns[0].training.values, 5)
     Mappo(whiten=False).credit(episodes)
     plain = [a for e in episodes for a in each(e)]
     Mappo().credit(episodes)
@@ -138,7 +138,7 @@ class Means:
         for e in episodes:
             for k, one in enumerate(e.turns):
                 values = self.table.get(history(e, k), dict.fromkeys(self.agents, 0.0))
-                one.team_values = values
+                one.training.team_values = values
 
     def fit(self, episodes, targets, *, epochs):
         found = defaultdict(list)
@@ -183,7 +183,7 @@ def test_the_central_value_becomes_that_of_the_matrix_game(lam, rounds):
 
 def test_the_loss_is_the_clipped_one_and_turns_without_advantage_may_be_skipped():
     one = turn(tokens=[7, 7], advantage=2.0)
-    one.prox_logprobs = one.logprobs - np.float32(0.5)
+    one.training.prox_logprobs = one.logprobs - np.float32(0.5)
     batch = join([[one]])
     outputs = Outputs(torch.from_numpy(batch.prox_logprobs + np.float32(0.5)))
     loss = Mappo(correction="none").loss(batch, outputs)

@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("kind", [Vdn, Qmix])
 
 def noted(agent: str, gain: float, *, name: str, path=(0,), mixed_q=0.0, mixed_v=0.0, parents=()):
     one = turn(agent, episode=name, path=path)
-    one.utility = Utility(0.0, 0.0, gain=gain, mixed_q=mixed_q, mixed_v=mixed_v)
+    one.training.utility = Utility(0.0, 0.0, gain=gain, mixed_q=mixed_q, mixed_v=mixed_v)
     one.parents = tuple(t.id for t in parents)
     return one
 
@@ -132,7 +132,7 @@ def test_turns_with_a_value_more_than_ids_can_be_packed(kind):
     episodes = team_step()
     turns = [t for e in episodes for t in e.turns if t.agent == "solver"]
     for one in turns:
-        one.values = floats([0.1] + [0.0] * (len(one.tokens) - 1) + [0.9])
+        one.training.values = floats([0.1] + [0.0] * (len(one.tokens) - 1) + [0.9])
     kind().credit(episodes)
     batches = pack(turns, budget=1000)
     assert sum(batch.num_turns for batch in batches) == len(turns)

@@ -197,8 +197,8 @@ def test_wrong_parts_stay_in_what_later_answers_are_shown(pair, tmp_path):
     assert "bad. Wait: good." in decode(one.turns[1].prompt)
     assert [t.text for t in one.turns] == ["bad. Wait: good.", "then", "x y z"]
     again = from_json(to_json(one))
-    assert again.turns[0].imitated.tolist() == one.turns[0].imitated.tolist()
-    assert again.turns[1].imitated is None
+    assert again.turns[0].training.imitated.tolist() == one.turns[0].training.imitated.tolist()
+    assert again.turns[1].training.imitated is None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def two_turns(*, own: float = 0.0, outcome: float = 1.0, name: str = "0"):
     """The example of ALGORITHMS 2.9: values [.5, .6] and [.2]."""
     one = turn(episode=name, tokens=[7, 7], rewards={"r": own} if own else {})
     two = turn(episode=name, tokens=[7], path=(2,))
-    one.values, two.values = floats([0.5, 0.6]), floats([0.2])
+    one.training.values, two.training.values = floats([0.5, 0.6]), floats([0.2])
     return episode(int(name), [one, two], {"team": outcome})
 
 
@@ -59,7 +59,7 @@ def random_episodes(number: int):
             one = turn(
                 agent, episode=f"{i}", path=(k,), tokens=[7] * draw.integers(1, 5), policy=agent
             )
-            one.values = floats(draw.normal(size=len(one.tokens)))
+            one.training.values = floats(draw.normal(size=len(one.tokens)))
             one.rewards = {"r": draw.normal()}
             turns.append(one)
         made.append(episode(i, turns, {"solver": draw.normal(), "team": draw.normal()}))
@@ -71,7 +71,7 @@ def chain(e, agent, *, gamma, gamma_turn):
     rewards, values, discounts = [], [], []
     for one in (t for t in e.turns if t.agent == agent):
         rewards += [0.0] * (len(one.tokens) - 1) + [one.score]
-        values += one.values.tolist()
+        values += one.training.values.tolist()
         discounts += [gamma] * (len(one.tokens) - 1) + [gamma_turn]
     rewards[-1] += e.outcome(agent)
     return rewards, values, discounts
@@ -124,7 +124,7 @@ def test_an_episode_that_was_cut_never_bootstraps_from_the_next():
     cut, alone = [two_turns(name="0"), two_turns(name="1")], two_turns(name="0")
     for one in (*(e.turns[1] for e in cut), alone.turns[1]):
         one.finish = "length"
-    cut[1].turns[0].values = floats([100.0, 100.0])
+    cut[1].turns[0].training.values = floats([100.0, 100.0])
     Ppo(whiten=False).credit(cut)
     Ppo(whiten=False).credit([alone])
     assert found(cut[0]) == found(alone) == pytest.approx([0.442, 0.36, 0.8], abs=1e-6)
@@ -133,7 +133,7 @@ def test_an_episode_that_was_cut_never_bootstraps_from_the_next():
 def test_an_advantage_of_exactly_zero_is_not_taken_for_a_missing_one():
     """Pitfall."""
     e = two_turns(outcome=0.2)
-    e.turns[0].values = floats([0.2, 0.2])
+    e.turns[0].training.values = floats([0.2, 0.2])
     Ppo(whiten=False).credit([e])
     assert found(e) == pytest.approx([0.0] * 3, abs=1e-7)
     assert found(e, "returns") == pytest.approx([0.2] * 3, abs=1e-6)
@@ -142,8 +142,8 @@ def test_an_advantage_of_exactly_zero_is_not_taken_for_a_missing_one():
 
 def test_the_kl_is_a_cost_of_each_id():
     e = two_turns()
-    e.turns[0].ref_logprobs = e.turns[0].logprobs - floats([0.2, -0.1])
-    e.turns[1].ref_logprobs = e.turns[1].logprobs - floats([0.5])
+    e.turns[0].training.ref_logprobs = e.turns[0].logprobs - floats([0.2, -0.1])
+    e.turns[1].training.ref_logprobs = e.turns[1].logprobs - floats([0.5])
     Ppo(whiten=False, lam=1.0, kl=0.1, kl_in="reward").credit([e])
     rewards = [-0.02, 0.01, 1 - 0.05]
     expected = [sum(rewards) - 0.5, sum(rewards[1:]) - 0.6, rewards[2] - 0.2]
@@ -153,7 +153,11 @@ def test_the_kl_is_a_cost_of_each_id():
 def test_the_loss_adds_half_the_squared_error_of_the_value_head():
     """v_old .5, v 1.0, return .9 -> .02, times value_coef .1; N = 2."""
     one = turn(tokens=[7, 7], advantage=1.0)
-    one.values, one.returns, one.prox_logprobs = floats([0.5] * 2), floats([0.9] * 2), one.logprobs
+    one.training.values, one.returns, one.training.prox_logprobs = (
+        floats([0.5] * 2),
+        floats([0.9] * 2),
+        one.logprobs,
+    )
     batch = join([[one]])
     values = torch.full((4,), 1.0, requires_grad=True)
     outputs = Outputs(torch.from_numpy(batch.old_logprobs.copy()), values=values)
@@ -189,7 +193,7 @@ def test_two_independent_bandits_are_solved():
                 token = actions[agent][i]
                 one = turn(agent, episode=f"{i}", tokens=[token], prompt=[8], policy=agent)
                 one.logprobs[0] = policies[agent].logprob(token)
-                one.values = floats([0.0])
+                one.training.values = floats([0.0])
                 turns.append(one)
             earned = {agent: float(actions[agent][i] == best[agent]) for agent in best}
             episodes.append(episode(i, turns, earned))

@@ -60,7 +60,7 @@ def played(tried: list[Attempt], *, of_turns: bool, factor: float = 1.0, shift: 
                 rewards={"own": own}, policy=agent,
             )  # fmt: skip
             one.index = sum(t.agent == agent for t in spoken)
-            one.ref_logprobs = one.logprobs
+            one.training.ref_logprobs = one.logprobs
             spoken.append(one)
         outcome = {} if of_turns else {"team": score}
         made.append(episode(number, spoken, outcome, task=attempt.task))

@@ -54,12 +54,13 @@ def test_the_critic_learns_what_each_speaker_adds_to_the_matrix_game(model_folde
     """V .75; A_1(1) .35, A_2(1 | 1) -2.1; A_1(0) -.15, A_2(1 | 0) 1.4."""
     critic, episodes = critic_of(model_folder), whole_game()
     asyncio.run(critic.annotate(episodes))
-    assert all(t.estimate == 0.0 for e in episodes for t in e.turns), "untrained"
+    assert all(t.training.estimate == 0.0 for e in episodes for t in e.turns), "untrained"
     for _ in range(25):
         ReAd(critic_epochs=10).fit(episodes, critic)
     asyncio.run(critic.annotate(episodes))
     added = {
-        tuple("ab".index(t.text) for t in e.turns): [t.estimate for t in e.turns] for e in episodes
+        tuple("ab".index(t.text) for t in e.turns): [t.training.estimate for t in e.turns]
+        for e in episodes
     }
     assert added[1, 1] == pytest.approx([0.35, -2.1], abs=0.1)
     assert added[0, 1] == pytest.approx([-0.15, 1.4], abs=0.1)
@@ -97,9 +98,9 @@ def test_a_planner_who_speaks_for_all_is_judged_by_the_joint_plan():
         one, two = episode(0, [plan], {}), game(1, *actions)
         assert asyncio.run(critic.before_and_after(plan, one)) == (0.75, joint + 0.75)
         asyncio.run(critic.annotate([one, two]))
-        assert plan.estimate == joint
-        assert sum(t.estimate for t in two.turns) == pytest.approx(joint, abs=1e-15)
-    by_speaker = [t.estimate for t in two.turns]
+        assert plan.training.estimate == joint
+        assert sum(t.training.estimate for t in two.turns) == pytest.approx(joint, abs=1e-15)
+    by_speaker = [t.training.estimate for t in two.turns]
     assert by_speaker == pytest.approx([0.35, -2.1], abs=1e-15)
 
 
@@ -114,7 +115,7 @@ def test_a_joint_plan_that_adds_too_little_goes_back_whole(model_folder):
     says = {"first": ["bb", "aa", "ab"], "second": ["b"]}
     done = play_team(model_folder, planned, says, agents={"first": {"judge": judge}})
     plans = turns_of(done, "first")
-    assert [t.estimate for t in plans] == [-1.75, -0.75, 1.25]
+    assert [t.training.estimate for t in plans] == [-1.75, -0.75, 1.25]
     assert [t.chosen for t in plans] == [False, False, True]
     assert "a score of 0.75, and after it -1.00. That is -1.75" in plans[1].messages[-1].content
     assert done.answer == "ab"
@@ -136,7 +137,7 @@ def test_a_proposal_is_worth_the_same_while_the_episode_is_played_and_after_it(m
     for place, one in enumerate(done.turns):
         under_way = episode(99, done.turns[:place], {})
         before, after = asyncio.run(critic.before_and_after(one, under_way))
-        assert after - before == pytest.approx(one.estimate, abs=1e-5)
+        assert after - before == pytest.approx(one.training.estimate, abs=1e-5)
         assert abs(after - before) > 1e-4
 
 
@@ -169,7 +170,7 @@ def test_known_weights():
 def test_turns_count_by_their_weight_and_the_loss_is_a_mean_over_tokens():
     """Two turns of log-probs -1, -2 and -3 with weights 2 and .5: (2 * 3 + .5 * 3) / 3."""
     one, other = turn(tokens=[7, 8]), turn(episode="e2", tokens=[9])
-    one.estimate, other.estimate = math.log(2.0), math.log(0.5)
+    one.training.estimate, other.training.estimate = math.log(2.0), math.log(0.5)
     read = ReAd(train=True)
     read.credit([episode(0, [one], {"team": 0.0}), episode(1, [other], {"team": 1.0})])
     batch = join([[one], [other]])
@@ -184,7 +185,7 @@ def test_turns_count_by_their_weight_and_the_loss_is_a_mean_over_tokens():
 def test_the_return_is_the_outcome_and_what_was_paid_for_played_turns_alone():
     done = game(0, 0, 1, reward=2.0)
     done.rewards["left"] = 1.0
-    done.turns[0].rewards, done.turns[0].estimate = {"invalid": -0.25}, 7.0
+    done.turns[0].rewards, done.turns[0].training.estimate = {"invalid": -0.25}, 7.0
     refused = turn("right", path=(5,), rewards={"invalid": -9.0})
     refused.chosen = False
     done.turns.append(refused)
@@ -221,7 +222,7 @@ def test_a_proposal_that_adds_too_little_is_sent_back_with_its_score(model_folde
     proposals, [second] = turns_of(done, "first"), turns_of(done, "second")
     assert [t.text for t in proposals] == ["a", "bb", "four"]
     assert [t.chosen for t in proposals] == [False, False, True]
-    assert [t.estimate for t in proposals] == [-2.0, -1.0, 1.0]
+    assert [t.training.estimate for t in proposals] == [-2.0, -1.0, 1.0]
     assert [t.index for t in proposals] == [0, 0, 0]
     assert [m.role for m in proposals[1].messages] == ["user", "assistant", "user"]
     assert proposals[1].messages[1].content == "a"

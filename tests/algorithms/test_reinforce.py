@@ -35,7 +35,7 @@ def test_known_answer_of_the_kl_as_a_cost_of_each_id():
     """beta .1, old - ref = [.2, -.1], R 1: rewards -.02, 1.01 and returns .99, 1.01."""
     episodes = singles([1])
     one = episodes[0].turns[0]
-    one.ref_logprobs = one.logprobs - floats([0.2, -0.1])
+    one.training.ref_logprobs = one.logprobs - floats([0.2, -0.1])
     algorithm = ReinforcePlusPlus(kl=0.1)
     algorithm.credit(episodes)
     assert algorithm.kl_rewards(one) == pytest.approx([-0.02, 0.01], abs=1e-6)
@@ -125,7 +125,7 @@ def test_the_defaults_are_the_published_ones():
 
 def test_the_kl_of_the_baseline_variant_is_a_k2_loss():
     one = turn(tokens=[7], advantage=0.0)
-    one.ref_logprobs = floats([-1.2])
+    one.training.ref_logprobs = floats([-1.2])
     batch = join([[one]])
     outputs = Outputs(torch.from_numpy(batch.old_logprobs.copy()))
     loss = ReinforcePlusPlusBaseline(kl=0.5).loss(batch, outputs)

@@ -80,7 +80,7 @@ def test_the_kl_is_taken_from_the_reward():
     """R - beta * sum(old - ref): 1 - .1 * (.2 - .1) and 0 - .1 * .4."""
     episodes = singles([1, 0])
     for e, ref in zip(episodes, ([-1.2, -0.9], [-1.4, -1.0]), strict=True):
-        e.turns[0].ref_logprobs = floats(ref)
+        e.turns[0].training.ref_logprobs = floats(ref)
     algorithm = Rloo(kl=0.1, kl_in="reward")
     algorithm.credit(episodes)
     assert said(episodes, "solver") == pytest.approx([0.99 + 0.04, -1.03], abs=1e-6)
@@ -110,7 +110,7 @@ def test_the_weight_of_rule_24_multiplies_it():
 
 def test_several_steps_on_one_batch_are_clipped():
     one = turn(tokens=[7], advantage=1.0)
-    one.prox_logprobs = one.logprobs
+    one.training.prox_logprobs = one.logprobs
     batch = join([[one]])
     current = Outputs(torch.from_numpy(batch.old_logprobs + np.float32(1.0)))
     assert Rloo(epochs=2).loss(batch, current).total.item() == pytest.approx(-1.2, rel=1e-5)
@@ -136,7 +136,7 @@ def test_the_kl_is_part_of_the_reward_of_whole_turns():
     ]
     for each, apart in zip(episodes, ([0.3, 0.1], [-0.2]), strict=True):
         [one] = each.turns
-        one.ref_logprobs = (one.logprobs - np.array(apart)).astype(np.float32)
+        one.training.ref_logprobs = (one.logprobs - np.array(apart)).astype(np.float32)
     algorithm = Rloo(kl=0.5)
     assert algorithm.needs_reference
     algorithm.credit(episodes)

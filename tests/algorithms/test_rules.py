@@ -42,7 +42,7 @@ OF_A_TASK = [n for n in NAMES if n not in CHAINS and not n.startswith("reinforce
 # compares with a threshold, not with attempts, and read with 0; the KL of cory is never off.
 AT_ONCE = [n for n in NAMES if n not in ("reinforce_baseline", "sft", "a2c", "cory", "read")]
 CLIPPED = [n for n in OF_TURNS if "clip_low" not in algorithm(n).without_effect or n == "rloo"]
-WRITES = ("advantages", "returns", "preference", "weight")
+WRITES = ("advantages", "returns", "weight")  # beside `training.preference`
 
 
 def credited(episodes):
@@ -58,8 +58,8 @@ def one_score(value: float, *, attempts: int, own: bool, turns: int = 3):
             spoken = [turn(task=task, episode=name, path=(k,)) for k in range(1 + i % turns)]
             for number, one in enumerate(spoken):
                 annotated(one, seed=number)
-                one.values = floats([0.5, 0.5])
-                one.utility = Utility(0.0, 0.0, gain=0.25, mixed_q=0.5, mixed_v=0.5)
+                one.training.values = floats([0.5, 0.5])
+                one.training.utility = Utility(0.0, 0.0, gain=0.25, mixed_q=0.5, mixed_v=0.5)
                 one.rewards = {"own": value} if own else {}
             made.append(episode(i, spoken, {} if own else {"team": value}, task=task))
     return made
@@ -93,21 +93,26 @@ def test_constant_own_rewards_give_zero_advantage(name, value):
 def test_credit_writes_only_what_it_may_and_says_the_same_twice(name):
     """Rule 9."""
     episodes = team_step()
-    untouched = [f.name for f in dataclasses.fields(episodes[0].turns[0]) if f.name not in WRITES]
+
+    def written():
+        turns = [t for e in episodes for t in e.turns]
+        return [[*(getattr(t, w) for w in WRITES), t.training.preference] for t in turns]
 
     def rest():
-        turns = [[getattr(t, name) for name in untouched] for e in episodes for t in e.turns]
-        notes = [(e.rewards, e.scores, e.metrics, len(e.turns)) for e in episodes]
-        return copy.deepcopy((turns, notes))
+        turns = [dataclasses.asdict(t) for e in episodes for t in e.turns]
+        for record in turns:
+            del record["training"]["preference"]
+            for name in WRITES:
+                del record[name]
+        return turns, copy.deepcopy([(e.rewards, e.scores, e.metrics) for e in episodes])
 
     rule = algorithm(name)
     before = rest()
     rule.credit(episodes)
-    first = copy.deepcopy([[getattr(t, w) for w in WRITES] for e in episodes for t in e.turns])
+    first = copy.deepcopy(written())
     rule.credit(episodes)
     np.testing.assert_equal(rest(), before)
-    again = [[getattr(t, w) for w in WRITES] for e in episodes for t in e.turns]
-    np.testing.assert_equal(again, first)
+    np.testing.assert_equal(written(), first)
     several = name.endswith("_value")  # of candidates, and here every call has one
     assert any(np.any(advantages) for advantages, *_ in first) != several
 
@@ -249,8 +254,8 @@ def test_an_agent_without_ids_speaks_and_is_not_trained(name):
     for e in episodes:
         check = e.turns[1]
         check.trained = False
-        check.prompt = check.tokens = check.logprobs = check.ref_logprobs = None
-        check.values = floats([0.4])
+        check.prompt = check.tokens = check.logprobs = check.training.ref_logprobs = None
+        check.training.values = floats([0.4])
     algorithm(name).credit(episodes)
     for e in episodes:
         assert e.turns[1].advantages is None
@@ -345,7 +350,7 @@ def random_turns(number: int, *, zeros: int = 0, seed: int = 0):
         one.logprobs = floats(draw.uniform(-2.5, -0.5, len(tokens)))
         one.advantages = floats(draw.normal(size=len(tokens)) * (i >= zeros))
         one.returns = floats(draw.normal(size=len(tokens)))
-        one.preference = float(draw.normal())
+        one.training.preference = float(draw.normal())
         one.weight = float(draw.uniform(0.5, 1.5))
         turns.append(one)
     return turns
@@ -396,7 +401,9 @@ def test_sums_of_metrics_carry_the_normaliser_of_the_loss(name):
     rule, turns = algorithm(name), random_turns(5)
     for one in turns:
         one.advantages = np.ones_like(one.advantages)
-        one.prox_logprobs = np.full_like(one.prox_logprobs, -5.0)  # ratios far above any clip
+        one.training.prox_logprobs = np.full_like(
+            one.training.prox_logprobs, -5.0
+        )  # ratios far above any clip
     batch = one_batch(turns, rule)
     loss = rule.loss(batch, Unigram([0.0] * 9).forward(batch))
     expected = 0.0 if name == "rloo" else 1.0  # whose one step has no ratio

@@ -113,7 +113,7 @@ def test_a_refreshed_reference_stays_while_the_policy_moves(model_folder, tmp_pa
 
     def noted():
         asyncio.run(annotate(learner, [one], {"ref_logprobs", "prox_logprobs"}, budget=100))
-        return one.ref_logprobs.copy(), one.prox_logprobs.copy()
+        return one.training.ref_logprobs.copy(), one.training.prox_logprobs.copy()
 
     def move():
         with torch.no_grad():

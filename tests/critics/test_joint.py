@@ -110,7 +110,7 @@ def test_long_and_empty_episodes_are_valued_and_learned_from(model_folder):
     critic.model.max_length = 60
     said = [long_talk(0, 9), episode(1, [], {}), long_talk(2, 2)]
     asyncio.run(critic.annotate(said))
-    assert all(t.values is not None for e in said for t in e.turns)
+    assert all(t.training.values is not None for e in said for t in e.turns)
     algorithm = Mappo()
     algorithm.credit(said)
     metrics = algorithm.fit(said, critic)
@@ -125,12 +125,16 @@ def test_agents_of_one_stage_share_its_value_and_spread_it_over_their_ids(model_
     asyncio.run(critic.annotate(said))
     for each in said:
         left, right, last, unplayed = each.turns
-        assert left.team_values == right.team_values
-        assert last.team_values != left.team_values
-        assert left.values.tolist() == pytest.approx([left.team_values["left"]] * 2)
-        assert last.values.tolist() == pytest.approx([last.team_values["last"]] * 3)
-        assert unplayed.values is None
-    first = [e.turns[0].team_values for e in said]
+        assert left.training.team_values == right.training.team_values
+        assert last.training.team_values != left.training.team_values
+        assert left.training.values.tolist() == pytest.approx(
+            [left.training.team_values["left"]] * 2
+        )
+        assert last.training.values.tolist() == pytest.approx(
+            [last.training.team_values["last"]] * 3
+        )
+        assert unplayed.training.values is None
+    first = [e.turns[0].training.team_values for e in said]
     assert first[0] == pytest.approx(first[1], abs=1e-5), "the same task, nothing said yet"
 
 
@@ -140,12 +144,12 @@ def test_the_value_equals_the_tabular_one_of_a_matrix_game(model_folder):
     said = [talk(i, "good" if i < 3 else "bad", "x", "y", float(i < 3)) for i in range(4)]
     targets = [np.full((2, 3), e.rewards["team"]) for e in said]
     asyncio.run(critic.annotate(said))
-    assert [e.turns[0].values[0] for e in said] == [0.0] * 4
+    assert [e.turns[0].training.values[0] for e in said] == [0.0] * 4
     for _ in range(60):
         critic.fit(said, targets, epochs=2)
     asyncio.run(critic.annotate(said))
-    assert [e.turns[0].values[0] for e in said] == pytest.approx([0.75] * 4, abs=0.05)
-    assert [e.turns[2].values[0] for e in said] == pytest.approx([1, 1, 1, 0], abs=0.05)
+    assert [e.turns[0].training.values[0] for e in said] == pytest.approx([0.75] * 4, abs=0.05)
+    assert [e.turns[2].training.values[0] for e in said] == pytest.approx([1, 1, 1, 0], abs=0.05)
 
 
 def test_a_budget_changes_no_value_and_no_fit(model_folder):
@@ -156,7 +160,9 @@ def test_a_budget_changes_no_value_and_no_fit(model_folder):
         critic = critic_of(model_folder, budget=budget)
         critic.fit(said, targets, epochs=3)
         asyncio.run(critic.annotate(said))
-        found.append([t.values[0] for e in said for t in e.turns if t.values is not None])
+        found.append(
+            [t.training.values[0] for e in said for t in e.turns if t.training.values is not None]
+        )
     assert found[0] == pytest.approx(found[1], abs=1e-4)
 
 

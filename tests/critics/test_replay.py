@@ -194,7 +194,7 @@ def test_with_distil_the_best_candidate_is_imitated_and_else_nobody_is_trained(m
         for step in (0, 1):
             for agent in (LEFT, RIGHT):
                 pair = [t for t in e.turns if t.agent == agent and t.path[0] == step]
-                better = max(pair, key=lambda t: t.preference)
+                better = max(pair, key=lambda t: t.training.preference)
                 assert all((t.advantages == (t is better)).all() for t in pair)
 
 

@@ -37,22 +37,22 @@ def test_credit_goes_to_the_agent_that_earned_it(model_folder, mixer):
     critic = critic_of(model_folder, mixer)
     said = [pair(2 * a + b, a, b) for a in (0, 1) for b in (0, 1)]
     asyncio.run(critic.annotate(said))
-    before = [turn.utility.gain for e in said for turn in e.turns]
+    before = [turn.training.utility.gain for e in said for turn in e.turns]
     if mixer == "vdn":
         assert before == [0.0] * 8, "an untrained critic gives nobody credit"
     for _ in range(15):
         asyncio.run(critic.annotate(said))
         critic.fit(said, [[e.rewards["team"]] for e in said], epochs=40)
     asyncio.run(critic.annotate(said))
-    gains = np.array([[turn.utility.gain for turn in e.turns] for e in said])
+    gains = np.array([[turn.training.utility.gain for turn in e.turns] for e in said])
     assert gains[:2, 0] == pytest.approx([-0.5, -0.5], abs=0.1)
     assert gains[2:, 0] == pytest.approx([0.5, 0.5], abs=0.1)
     assert np.abs(gains[:, 1]).max() < 0.1, "the second agent does not matter"
-    mixed = [e.turns[0].utility.mixed_q for e in said]
+    mixed = [e.turns[0].training.utility.mixed_q for e in said]
     assert mixed == pytest.approx([0, 0, 1, 1], abs=0.1)
     for e in said:
         for each in e.turns:
-            assert each.utility.mixed_q == e.turns[0].utility.mixed_q
+            assert each.training.utility.mixed_q == e.turns[0].training.utility.mixed_q
 
 
 def test_policies_are_read_and_never_moved(model_folder):

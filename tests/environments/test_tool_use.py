@@ -36,9 +36,9 @@ def test_look_ups_and_a_calculation_reach_every_generated_answer(kind, model_fol
     episode = play_with_tools(model_folder, task, lookups, sums, done)
     assert episode.scores["team"] == 1.0
     assert episode.metrics["count/tool_calls"] == len(task.info["lookups"]) + 1
-    [seen] = episode.turns[1].calls
+    [seen] = episode.turns[1].tools.calls
     assert seen["result"] == task.answer
-    told = [found["result"] for found in episode.turns[0].calls]
+    told = [found["result"] for found in episode.turns[0].tools.calls]
     for name, fact in zip(task.info["lookups"], told, strict=True):
         assert name in fact
 
@@ -72,7 +72,7 @@ def test_bad_calls_are_told_and_counted_and_the_episode_goes_on(model_folder):
     )
     counts = {name: value for name, value in episode.metrics.items() if "tool_" in name}
     assert counts == {"count/tool_refused": 1, "count/tool_unknown": 1, "count/tool_malformed": 1}
-    assert "nothing is known of 'unicorn'" in episode.turns[0].calls[0]["result"]
+    assert "nothing is known of 'unicorn'" in episode.turns[0].tools.calls[0]["result"]
     assert [turn.valid for turn in episode.turns] == [False, False, True]
     assert episode.scores["team"] == 1.0
 

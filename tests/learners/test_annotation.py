@@ -61,11 +61,11 @@ def test_the_log_probs_that_an_update_begins_with_are_those_of_a_pass_of_their_o
         turns = [turn for e in episodes for turn in e.turns if turn.policy == policy]
         budget = run.config.learner.tokens_per_batch
         asyncio.run(annotate(learner, turns, {"prox_logprobs"}, budget=budget))
-        expected |= {turn.id: turn.prox_logprobs for turn in turns}
+        expected |= {turn.id: turn.training.prox_logprobs for turn in turns}
         for turn in turns:
-            turn.prox_logprobs = None
+            turn.training.prox_logprobs = None
     asyncio.run(train_step.credit(run, episodes))
     asyncio.run(train_step.update(run, episodes, step=1, apart=False))
     for episode in episodes:
         for turn in episode.turns:
-            assert turn.prox_logprobs.tolist() == expected[turn.id].tolist()
+            assert turn.training.prox_logprobs.tolist() == expected[turn.id].tolist()

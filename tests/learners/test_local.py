@@ -219,7 +219,7 @@ def test_a_value_head_without_a_finite_gradient_stops_the_policy_too_and_leaves_
     def batch(seed: int):
         turns = turns_of(4, seed=seed)
         for each in turns:
-            each.values = np.zeros(len(each.tokens), dtype=np.float32)
+            each.training.values = np.zeros(len(each.tokens), dtype=np.float32)
             each.returns = np.ones(len(each.tokens), dtype=np.float32)
         return flat(turns)
 
@@ -251,7 +251,7 @@ def test_a_policy_that_moved_too_far_takes_no_further_step(model_folder):
     before = learner_of(model_folder)
     noted = asyncio.run(before.annotate(turns, {"prox_logprobs"}, budget=500))
     for each in turns:
-        each.prox_logprobs = noted[each.id]["prox_logprobs"]
+        each.training.prox_logprobs = noted[each.id]["prox_logprobs"]
     steps = [[flat(turns)] for _ in range(6)]
 
     def run(**options):
@@ -269,7 +269,7 @@ def test_a_policy_that_moved_too_far_takes_no_further_step(model_folder):
     assert len(stopped) == learner.num_steps == 3, "the third one said so"
     assert [done.kl for done in stopped] == [done.kl for done in free[:3]]
     moved = asyncio.run(learner.annotate(turns, {"new_logprobs"}, budget=500))
-    d = np.concatenate([moved[t.id]["new_logprobs"] - t.prox_logprobs for t in turns])
+    d = np.concatenate([moved[t.id]["new_logprobs"] - t.training.prox_logprobs for t in turns])
     assert np.mean(np.exp(d) - 1 - d) == pytest.approx(free[3].kl, rel=1e-3)
 
 
@@ -286,13 +286,13 @@ def test_an_agents_second_turn_is_valued_by_the_second_head(model_folder):
     turns = turns_of(6)
     for number, each in enumerate(turns):
         each.index = number
-        each.values = np.zeros(len(each.tokens), dtype=np.float32)
+        each.training.values = np.zeros(len(each.tokens), dtype=np.float32)
         each.returns = np.ones(len(each.tokens), dtype=np.float32)
     noted = asyncio.run(learner.annotate(turns, {"values"}, budget=60))
     expected = [0.25, 0.5, 0.75, 0.75, 0.75, 0.75]
     for each, value in zip(turns, expected, strict=True):
         assert noted[each.id]["values"].tolist() == [value] * len(each.tokens)
-        each.values = noted[each.id]["values"]
+        each.training.values = noted[each.id]["values"]
     first = [each for each in turns if each.index == 0]
     asyncio.run(learner.update([[flat(first)]], algorithm, per_agent=False))
     assert learner.head.bias[0] != 0.25

@@ -156,7 +156,11 @@ def numbered(turns: list[Turn]) -> list[Turn]:
         size = len(one.tokens)
         numbers = np.arange(place, place + size, dtype=np.float32) + 1
         one.logprobs, one.advantages, one.returns = -numbers, numbers, numbers + 0.5
-        one.prox_logprobs, one.ref_logprobs, one.values = -2 * numbers, -3 * numbers, 4 * numbers
+        one.training.prox_logprobs, one.training.ref_logprobs, one.training.values = (
+            -2 * numbers,
+            -3 * numbers,
+            4 * numbers,
+        )
         one.weight, one.temperature = 1.0 + number, 0.5 + number
         place += size
     return turns
@@ -210,8 +214,8 @@ def check(batch: Batch, turns: list[Turn]) -> None:
         assert path[len(one.prompt) :] == mine.tolist()  # sampled ids are never merged
         columns = {
             "old_logprobs": one.logprobs, "advantages": one.advantages, "returns": one.returns,
-            "prox_logprobs": one.prox_logprobs, "ref_logprobs": one.ref_logprobs,
-            "values": one.values,
+            "prox_logprobs": one.training.prox_logprobs, "ref_logprobs": one.training.ref_logprobs,
+            "values": one.training.values,
         }  # fmt: skip
         for column, values in columns.items():
             assert getattr(batch, column)[mine].tolist() == values.tolist()

@@ -268,8 +268,8 @@ def test_ranks_that_share_a_row_equal_one_process(head, rows, ranks, model_folde
     algorithm = Chunked(rows=rows, entropy=0.01) if head is None else ChunkedPpo(rows=rows)
     if head is not None:
         for turn in turns:
-            turn.values = turn.returns = np.ones(len(turn.tokens), dtype=np.float32)
-        long.values = long.mask.copy()
+            turn.training.values = turn.returns = np.ones(len(turn.tokens), dtype=np.float32)
+        long.training.values = long.mask.copy()
     for per_agent in (True, False):
         batches = [*pack(turns, budget=400, by_agent=per_agent), *([] if per_agent else [long])]
         found = update(one, batches, algorithm=algorithm, per_agent=per_agent)
@@ -456,7 +456,7 @@ def test_value_heads_of_another_stage_are_taken_over(kind, ranks, model_folder, 
     """On every rank, without the moments, while steps count from 0."""
     head, turns = Optimizer(lr=1e-2), turns_of(10)
     for turn in turns:
-        turn.values = turn.returns = np.ones(len(turn.tokens), dtype=np.float32)
+        turn.training.values = turn.returns = np.ones(len(turn.tokens), dtype=np.float32)
     batches = pack(turns, budget=60)
     learner = ranked(ranks(2), spec_of(model_folder, kind, head=head))
     for name in ("before", "after"):

@@ -78,12 +78,16 @@ def conversation(seed: int = 0) -> list[Turn]:
     turns.append(twin)  # equal sampled ids stay apart
     for each in turns:
         length = len(each.ids[1])
-        for name in ("advantages", "returns", "values"):
-            setattr(each, name, random.normal(size=length).astype(np.float32))
-        for name in ("prox_logprobs", "ref_logprobs", "logprobs"):
-            setattr(each, name, random.normal(-5.0, 0.4, length).astype(np.float32))
-        each.preference = float(random.integers(0, 3))
-        each.returns = np.full(length, each.preference, dtype=np.float32)
+        for owner, name in (
+            (each, "advantages"), (each, "returns"), (each.training, "values")
+        ):  # fmt: skip
+            setattr(owner, name, random.normal(size=length).astype(np.float32))
+        for owner, name in (
+            (each.training, "prox_logprobs"), (each.training, "ref_logprobs"), (each, "logprobs")
+        ):  # fmt: skip
+            setattr(owner, name, random.normal(-5.0, 0.4, length).astype(np.float32))
+        each.training.preference = float(random.integers(0, 3))
+        each.returns = np.full(length, each.training.preference, dtype=np.float32)
         each.weight = float(random.uniform(0.5, 2.0))
     return turns
 
@@ -158,7 +162,7 @@ def test_tree_equals_flat_in_log_probs_of_every_family(any_model_folder):
     for each in turns:
         [alone] = pack([each], budget=10_000)
         found = learner.forward(alone).logprobs[alone.mask > 0].detach().numpy()
-        assert alike(each.new_logprobs, found)
+        assert alike(each.training.new_logprobs, found)
 
 
 def test_a_tree_without_its_mask_would_be_noticed(model_folder, monkeypatch):

@@ -323,7 +323,7 @@ def learn(learner) -> None:
     for _ in range(2):
         valued = [*turns(), *turns()]
         for one in valued:
-            one.values = one.returns = np.ones(ANSWER, np.float32)
+            one.training.values = one.returns = np.ones(ANSWER, np.float32)
         batches = pack(valued, budget=TOKENS, skip_zero=True, share=True, by_agent=False)
         [update] = asyncio.run(learner.update([batches], Ppo(), per_agent=False))
         assert not update.skipped

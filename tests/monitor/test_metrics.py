@@ -17,7 +17,7 @@ def test_an_action_without_a_coachs_score_is_in_no_mean_reward():
         played.rewards.clear()
     scored.turns[0].rewards["coach"] = 0.7
     for turn in (*lost.turns, scored.turns[1]):
-        turn.coach_error, turn.trained = "unreadable", False
+        turn.coach.error, turn.trained = "unreadable", False
     found = measured(scored, lost)
     assert found["agent/solver/reward"] == 0.7
     assert "agent/verifier/reward" not in found

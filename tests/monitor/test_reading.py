@@ -133,12 +133,12 @@ def test_what_a_coach_said_is_read_and_a_missing_score_is_not_a_frozen_agent(tmp
         "latency_s": 2,
     }
     second = CoachNote(2.0, "It failed.", usage)
-    judged.coach = CoachNote(7.0, "Fine.", usage, hindsight=second)
-    lost.coach_error, lost.trained = "no score within 4 s", False
+    judged.coach.note = CoachNote(7.0, "Fine.", usage, hindsight=second)
+    lost.coach.error, lost.trained = "no score within 4 s", False
     [talk] = best(newest_step(make_run(tmp_path / "run", episodes=[played])), 1)
     first, other = talk.turns
-    assert first.coach == "7 of 10: Fine.\nin hindsight 2 of 10: It failed."
-    assert (other.coach, other.unscored) == ("no score: no score within 4 s", True)
+    assert first.coach.note == "7 of 10: Fine.\nin hindsight 2 of 10: It failed."
+    assert (other.coach.note, other.unscored) == ("no score: no score within 4 s", True)
     assert not first.unscored
     assert coach_metrics(played.turns) == {
         "coach/solver/score": 2.0, "coach/solver/errors": 0, "coach/verifier/errors": 1,

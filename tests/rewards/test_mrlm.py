@@ -55,7 +55,7 @@ def test_code_without_a_program_pays_for_it():
 def calling(*names: str, problem: str = ""):
     one = turn("solver", path=(0,))
     made = [{"name": name, "arguments": {}, "result": ""} for name in names]
-    one.calls = [call | {"problem": problem} for call in made] if problem else made
+    one.tools.calls = [call | {"problem": problem} for call in made] if problem else made
     return one
 
 

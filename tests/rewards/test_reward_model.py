@@ -17,7 +17,7 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Message
 from rolecall.memory.estimate import estimate_memory
 from rolecall.rewards.reward_model import RewardModel
-from rolecall.setup.open_environment import open_parts
+from rolecall.setup.open_environment import open_components
 from rolecall.setup.plan import validate
 from tests.algorithms.test_every_algorithm import train
 from tests.toy import crew_config, episode, turn, write
@@ -119,7 +119,7 @@ def test_a_model_without_a_head_is_one_line_before_anything_runs(model_folder, s
     def opened(name: object):
         rewards = {"reward_model": {"model": str(name)}}
         config = crew_config(model_folder, rewards=rewards)
-        return open_parts(validate(load(write(tmp_path / "run.yaml", config))))
+        return open_components(validate(load(write(tmp_path / "run.yaml", config))))
 
     with pytest.raises(ConfigError, match=r"is Qwen3ForCausalLM and has no head that scores"):
         opened(model_folder)

@@ -148,7 +148,7 @@ def replayed(folder, tmp_path, monkeypatch, *, concurrency: int, **changes):
     run_folder = RunFolder(tmp_path / "run")
     run_folder.start(loaded)
     rollout = collect(Collector(build(validate(loaded)), run_folder))
-    notes = {turn.id: turn.replayed for e in rollout.episodes for turn in e.turns}
+    notes = {turn.id: turn.training.replayed for e in rollout.episodes for turn in e.turns}
     return notes, counted
 
 

@@ -31,8 +31,8 @@ def debate(values: list[float]) -> Episode:
     a1.parents, b1.parents = (a0.id, b0.id), (b0.id, a0.id)
     turns = [a0, b0, a1, b1]
     for one, value in zip(turns, values, strict=True):
-        one.values = floats([value] * 2)
-        one.utility = Utility(q=0.0, v=0.0, gain=0.0, mixed_q=0.4, mixed_v=0.0)
+        one.training.values = floats([value] * 2)
+        one.training.utility = Utility(q=0.0, v=0.0, gain=0.0, mixed_q=0.4, mixed_v=0.0)
     return episode(0, turns, {"team": 1.0})
 
 
@@ -86,7 +86,7 @@ def test_two_tool_loops_at_once_run_side_by_side():
         for place in range(2):
             one = turn(name, path=(k, place))
             one.parents = (turns[-1].id,) if place else ()
-            one.calls = [] if place else [{"name": "calculator"}]
+            one.tools.calls = [] if place else [{"name": "calculator"}]
             turns.append(one)
     played = episode(0, turns, {})
     assert names(joint_steps(played)) == [["a", "b"], ["a", "b"]]
@@ -162,8 +162,8 @@ def test_happo_finds_the_round_of_an_agent_that_was_absent_before():
         one = turn(name, path=(k,), tokens=[7], policy=name)
         one.index = sum(t.agent == name for t in turns)
         one.parents = (turns[-1].id,) if turns else ()
-        one.values = one.prox_logprobs = floats([0.0])
-        one.new_logprobs = floats([0.1 * (k + 1)])
+        one.training.values = one.training.prox_logprobs = floats([0.0])
+        one.training.new_logprobs = floats([0.1 * (k + 1)])
         turns.append(one)
     said = episode(0, turns, {"team": 1.0})
     algorithm = Happo(clamp=False)

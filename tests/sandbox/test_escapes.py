@@ -222,8 +222,8 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 print(resource.getrlimit(resource.RLIMIT_NOFILE))
 """
     same = working_sandbox(concurrency=1, warm=0)
-    same.blueprint = dataclasses.replace(same.blueprint, change_user=False)
-    same._pool = Pool(same.blueprint, warm=0, disk_mb=256)
+    same.plan = dataclasses.replace(same.plan, change_user=False)
+    same._pool = Pool(same.plan, warm=0, disk_mb=256)
     for box in (sandbox, same):
         assert run(box, code, fetch=["*"]).stdout == "EPERM\nEPERM\n(100, 100)\n"
     touch = """

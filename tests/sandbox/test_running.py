@@ -295,13 +295,13 @@ asyncio.run(kept.run(Run("pass")))
 print(os.getpid())
 """
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    groups = sandbox.blueprint.groups
+    groups = sandbox.plan.groups
     assert groups is not None
     assert list(groups.parent.glob(f"rolecall-{int(told.stdout)}-*")) == []
 
 
 def test_what_a_killed_process_left_behind_is_ended_by_the_next_one(sandbox):
-    groups = sandbox.blueprint.groups
+    groups = sandbox.plan.groups
     assert groups is not None
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
@@ -340,6 +340,6 @@ def test_a_limit_that_cannot_be_held_is_an_error_unless_it_is_named(tmp_path):
     with pytest.raises(ValueError, match="unenforced knows memory, syscalls, got 'wall'"):
         Bubblewrap(unenforced=["wall"])
     weaker = Bubblewrap(cgroup=tmp_path / "missing", unenforced=["memory"], warm=0)
-    assert "each process only" in weaker.blueprint.isolation
+    assert "each process only" in weaker.plan.isolation
     ran = run(weaker, "x = b'x' * (1 << 30)", memory_mb=100)
     assert "MemoryError" in ran.stderr

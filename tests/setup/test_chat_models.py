@@ -10,7 +10,7 @@ import pytest
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
-from rolecall.setup.open_environment import open_parts
+from rolecall.setup.open_environment import open_components
 from rolecall.setup.plan import validate
 from tests import toy
 from tests.algorithms.test_every_algorithm import train
@@ -102,7 +102,7 @@ def test_a_missing_key_is_named_before_anything_is_loaded(model_folder, monkeypa
     judge = {"engine": SERVER | {"key_env": "NO_SUCH_KEY"}}
     plan = validate(Config.model_validate(coached(relay_config(model_folder), judge)))
     with pytest.raises(ConfigError) as raised:
-        open_parts(plan)
+        open_components(plan)
     assert list(raised.value.problems) == [
         "policies.judge.engine.key_env: the environment variable NO_SUCH_KEY is not set"
     ]
@@ -133,7 +133,7 @@ def test_a_part_of_a_mixture_names_its_policy(model_folder, tmp_path):
     config["environment"] = {"name": "mixed", "of": parts}
     plan = validate(Config.model_validate(config))
     assert plan.chat_policies == {"environment.of.guests.policy": "judge"}
-    opened = open_parts(plan)
+    opened = open_components(plan)
     assert opened.environment.parts["guests"].llm is opened.chat_models["judge"]
 
 

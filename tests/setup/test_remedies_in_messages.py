@@ -11,7 +11,7 @@ import yaml
 
 import rolecall
 from rolecall.core.errors import ConfigError
-from rolecall.setup.open_environment import open_parts
+from rolecall.setup.open_environment import open_components
 from rolecall.setup.plan import load_plan
 from tests.toy import crew_config, relay_config, write
 
@@ -101,7 +101,7 @@ ELSEWHERE = {
 
 def problems(path: Path, overrides=()) -> list[str]:
     try:
-        open_parts(load_plan(path, list(overrides)))
+        open_components(load_plan(path, list(overrides)))
     except ConfigError as error:
         return [re.sub(r"^(\S+\.yaml(:\d+)?|command line): ", "", one) for one in error.problems]
     return []

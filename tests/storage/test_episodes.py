@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 from rolecall.core.types import CoachNote, Message, Task, Turn, Utility
 from rolecall.rollout.group_player import Collection
@@ -22,8 +24,8 @@ def example():
     made.logprobs = np.array([-0.1, np.float32(1) / 3], dtype=np.float32)
     made.messages = [Message("user", "2+2?"), Message("assistant", "4", np.array([7], np.int32))]
     made.parents = ("e0/0",)
-    made.coach = CoachNote(8.0, "Right.", {"tries": 1}, hindsight=CoachNote(2.0, "Lost.", {}))
-    made.utility = Utility(1.0, 0.5, 0.25, 2.0, 1.5)
+    made.coach.note = CoachNote(8.0, "Right.", {"tries": 1}, hindsight=CoachNote(2.0, "Lost.", {}))
+    made.training.utility = Utility(1.0, 0.5, 0.25, 2.0, 1.5)
     found = episode(1, [made], {"team": 1.0})
     found.task = Task("x", "2+2?", ["4", "four"], {"source": "sums"})
     found.scores = {"team": 1.0}
@@ -59,17 +61,29 @@ def test_a_journal_line_gives_back_the_same_episode():
 
 # Log-probs of an update, which comes after the file; and the step, of which episodes have one.
 NOT_IN_PARQUET = {"prox_logprobs", "new_logprobs", "group"}
+HOLDERS = ("training", "tools", "coach")  # of notes, beside the turn's own fields
 
 
 def full_turn() -> Turn:
-    """A turn of which no field has its default."""
+    """A turn of which no field has its default, nor has any of its notes."""
     made = turn("solver", rewards={"invalid": -0.1}, advantage=0.5, path=(0, 1))
     numbers = iter(range(2, 99))
-    for field in dataclasses.fields(Turn):
+    for owner in owners(made):
+        fill(owner, numbers)
+    made.id, made.episode = "x:1/0.1", "x:1"
+    return made
+
+
+def owners(made: Turn) -> list:
+    return [made, *(getattr(made, name) for name in HOLDERS)]
+
+
+def fill(owner, numbers: Iterator[int]) -> None:
+    for field in dataclasses.fields(owner):
         default = field.default
         if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        if not same(getattr(made, field.name), default):
+        if field.name in HOLDERS or not same(getattr(owner, field.name), default):
             continue
         if "Floats" in str(field.type):
             value = np.array([next(numbers), 0.25], dtype=np.float32)
@@ -85,9 +99,7 @@ def full_turn() -> Turn:
                 "Utility | None": Utility(1.0, 0.5, 0.25, 2.0, 1.5),
                 "CoachNote | None": CoachNote(8.0, "Right.", {}, hindsight=CoachNote(2.0, "", {})),
             }[str(field.type)]  # fmt: skip
-        setattr(made, field.name, value)
-    made.id, made.episode = "x:1/0.1", "x:1"
-    return made
+        setattr(owner, field.name, value)
 
 
 def test_every_field_of_a_turn_survives_the_journal_and_the_parquet_file(tmp_path):
@@ -96,11 +108,20 @@ def test_every_field_of_a_turn_survives_the_journal_and_the_parquet_file(tmp_pat
     [kept] = from_json(to_json(episode(1, [made], {"team": 1.0}))).turns
     write_parquet(tmp_path / "e.parquet", [episode(1, [full_turn()], {"team": 1.0})], step=3)
     [[stored]] = [e.turns for e in read_parquet(tmp_path / "e.parquet")]
-    for field in dataclasses.fields(Turn):
-        wanted = getattr(made, field.name)
-        assert same(getattr(kept, field.name), wanted), field.name
-        found = getattr(stored, field.name)
-        assert same(found, wanted) != (field.name in NOT_IN_PARQUET), field.name
+    for expected, journaled, read in zip(*map(owners, (made, kept, stored)), strict=True):
+        for name in {field.name for field in dataclasses.fields(expected)} - {*HOLDERS}:
+            wanted = getattr(expected, name)
+            assert same(getattr(journaled, name), wanted), name
+            assert same(getattr(read, name), wanted) != (name in NOT_IN_PARQUET), name
+
+
+def test_a_field_that_moved_to_notes_says_where_it_is():
+    with pytest.raises(AttributeError, match=r"^Turn.values is now Turn.training.values$"):
+        turn().values  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^Turn.coach_error is now Turn.coach.error$"):
+        turn().coach_error  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^'Turn' object has no attribute 'error'$"):
+        turn().error  # noqa: B018
 
 
 def test_a_note_in_info_does_not_stand_for_a_field_of_the_turn(tmp_path):

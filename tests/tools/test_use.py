@@ -89,7 +89,7 @@ def test_the_agent_is_asked_again_with_each_result_until_it_calls_nothing(model_
     assert episode.answer == "c"
     assert [turn.path for turn in episode.turns] == [(0, 0), (0, 2), (0, 4)]  # calls between
     first, second, last = episode.turns
-    assert first.calls == [
+    assert first.tools.calls == [
         {"name": "calculator", "arguments": {"expression": "6*7"}, "result": "42"}
     ]
     assert "calculator(expression: string)" in first.messages[0].content
@@ -191,7 +191,7 @@ def test_bad_calls_are_told_counted_and_written_down(model_folder, said, told, c
     assert episode.error is None
     first, last = episode.turns
     assert f"Error: {told}" in last.messages[-1].content
-    [written] = first.calls
+    [written] = first.tools.calls
     assert written["problem"] == counted
     assert episode.metrics[f"count/tool_{counted}"] == 1
     assert first.valid == valid
@@ -217,7 +217,7 @@ def test_a_tool_that_blocks_holds_nobody_up(model_folder):
 
     replies = [call("blocks") + call("beat"), "c"]
     episode = play_with(model_folder, replies, Stateless(blocks), Stateless(beat), timeout_s=1.0)
-    assert [c.get("problem") for c in episode.turns[0].calls] == ["timeouts", None]
+    assert [c.get("problem") for c in episode.turns[0].tools.calls] == ["timeouts", None]
     assert beats[-1] - beats[0] < 0.9
 
 
@@ -236,7 +236,7 @@ def test_one_turn_makes_no_more_calls_than_it_may(model_folder):
     told = last.messages[-1].content
     assert told.count("42") == 3
     assert "you made 300 calls in one message. Only the first 3 were made" in told
-    assert [c.get("problem") for c in first.calls] == [None, None, None, "too_many"]
+    assert [c.get("problem") for c in first.tools.calls] == [None, None, None, "too_many"]
     assert episode.metrics["count/tool_calls"] == 3
     assert episode.metrics["count/tool_too_many"] == 1
     assert first.valid
@@ -330,9 +330,9 @@ def test_agents_that_share_a_kit_share_its_files_within_an_episode(model_folder)
     ]  # fmt: skip
     kit = Files()
     episode = play_with(model_folder, replies, kit, flow=handover)
-    assert episode.turns[2].calls[0]["result"] == "go"
+    assert episode.turns[2].tools.calls[0]["result"] == "go"
     again = play_with(model_folder, replies[2:], kit, flow=solo)
-    assert "no such file" in again.turns[0].calls[0]["result"]
+    assert "no such file" in again.turns[0].tools.calls[0]["result"]
 
 
 def test_a_world_can_bring_tools(model_folder):
@@ -387,7 +387,7 @@ def test_native_calls_go_through_the_models_own_template(model_folder, family):
     )
     assert episode.error is None
     first, last = episode.turns
-    assert first.calls[0]["result"] == "42"
+    assert first.tools.calls[0]["result"] == "42"
     shown = tokenizer.decode(last.ids[0])
     assert "Value of an arithmetic expression" in shown, "the template tells the tools"
     assert shown.count("6*7") == 1, "what was said stands there once"

@@ -139,7 +139,7 @@ def updated(config: dict, tmp_path, *, ends: dict[str, str], stale: str = "") ->
 
 
 def log_ratio(one: Turn) -> float:
-    return float((one.new_logprobs.astype(np.float64) - one.prox_logprobs).sum())
+    return float((one.training.new_logprobs.astype(np.float64) - one.training.prox_logprobs).sum())
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,11 @@ def test_imitated_turns_have_the_loss_that_rows_of_a_file_have(model_folder, tmp
 
 def test_preferences_compare_likelihoods_at_temperature_1(model_folder, tmp_path):
     run, episodes = collected(case(model_folder, "dpo"), tmp_path)
-    said = [t for e in episodes for t in e.turns if t.ref_logprobs is not None]
+    said = [t for e in episodes for t in e.turns if t.training.ref_logprobs is not None]
     assert said
     for one in said[:6]:
         assert one.temperature == 0.5
-        assert one.ref_logprobs == pytest.approx(likelihood(model_folder, one), abs=1e-4)
+        assert one.training.ref_logprobs == pytest.approx(likelihood(model_folder, one), abs=1e-4)
     # The policy is its own reference before the first update, so every margin is 0.
     for policy in ("a", "b"):
         for found in losses(run, policy, episodes):

@@ -21,7 +21,7 @@ from rolecall.core.interfaces.follower import Follower
 from rolecall.core.interfaces.tool import Tool
 from rolecall.core.seeding import derive_seed
 from rolecall.core.tags import encodable
-from rolecall.core.types import Episode, Ids, Message, Swap, Turn
+from rolecall.core.types import Episode, Ids, Message, Swap, ToolNotes, Turn
 from rolecall.runtime import call_tree
 from rolecall.tools.call_parsing import answers, read_calls
 from rolecall.tools.use import OpenTools, ToolUse, use_tools
@@ -276,7 +276,7 @@ class Member:
                     temperature=agent.sampling.temperature,
                     trained=agent.trainable,
                     observation=seen[-1].text if seen else None,
-                    files=files,
+                    tools=ToolNotes(files=files),
                 )
                 for call_path in ([path] if number is None else [(*path, k) for k in range(number)])
             ]

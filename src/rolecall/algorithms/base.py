@@ -314,9 +314,9 @@ class Algorithm(BaseModel, ABC):
         """-kl (old - ref) for each token [T]; zeros unless `kl_in: reward`."""
         if not self.kl or self.kl_in == "loss":
             return spread(turn, 0.0)
-        assert turn.ref_logprobs is not None, f"turn {turn.id} has no reference log-probs"
+        assert turn.training.ref_logprobs is not None, f"turn {turn.id} has no reference log-probs"
         assert turn.logprobs is not None, f"turn {turn.id} has no log-probs"
-        return -self.kl * (turn.logprobs - turn.ref_logprobs)
+        return -self.kl * (turn.logprobs - turn.training.ref_logprobs)
 
     # --- loss ---
 

@@ -83,5 +83,5 @@ class Cory(Ppo):
 def _estimate_kl(turn: Turn) -> float:
     """Return log p / p_ref of the turn's tokens, an estimate of its KL."""
     assert turn.logprobs is not None
-    assert turn.ref_logprobs is not None
-    return float((turn.logprobs - turn.ref_logprobs).sum(dtype="float64"))
+    assert turn.training.ref_logprobs is not None
+    return float((turn.logprobs - turn.training.ref_logprobs).sum(dtype="float64"))

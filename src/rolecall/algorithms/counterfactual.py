@@ -62,9 +62,9 @@ class Counterfactual(Algorithm):
         returns = [agent_return(other, turn.agent) for other in others if other.error is None]
         failed = [other.error for other in others if other.error is not None]
         if failed:
-            turn.replay_error = failed[-1]
+            turn.training.replay_error = failed[-1]
         if returns:
-            turn.replayed = float(np.mean(returns))
+            turn.training.replayed = float(np.mean(returns))
 
     def _drawn(self, turn: Turn) -> bool:
         return derive_seed(turn.id, "counterfactual") % 10_000 < self.fraction * 10_000
@@ -81,9 +81,9 @@ class Counterfactual(Algorithm):
             turns = [(episode, turn) for episode, turn in credited if turn.agent == agent]
             shared = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
             for episode, turn in turns:
-                self._failed += bool(turn.replay_error)
-                if turn.replayed is not None:
-                    gain = agent_return(episode, agent) - turn.replayed
+                self._failed += bool(turn.training.replay_error)
+                if turn.training.replayed is not None:
+                    gain = agent_return(episode, agent) - turn.training.replayed
                     # What the world or the workflow paid for this turn is in both returns.
                     paid = sum(turn.world_rewards.values()) + (turn.paid or 0.0)
                     own = self.own_reward(episode, turn) - paid

@@ -63,7 +63,7 @@ class Dpo(Algorithm):
         """Note each turn's score, and +1 or -1 on the turns of a pair."""
         turns = self.credited_turns(episodes)
         for episode, turn in turns:
-            turn.preference = episode.total(turn)
+            turn.training.preference = episode.total(turn)
         for better, worse in self.pairs([turn for _, turn in turns]):
             better.advantages, worse.advantages = spread(better, 1.0), spread(worse, -1.0)
 
@@ -73,7 +73,7 @@ class Dpo(Algorithm):
         The same words are no pair, whatever each was worth: no update prefers one to the other.
         """
         chosen: list[Pair] = []
-        scored = [turn for turn in turns if turn.preference is not None]
+        scored = [turn for turn in turns if turn.training.preference is not None]
         keys = (*OF_A_TASK, "agent", "index", "state", prompt_key, call_key)
         for group in group_by(scored, *keys):
             ranked = sorted(group, key=lambda turn: (-_score(turn), turn.id))
@@ -121,5 +121,5 @@ def ipo_loss(margin: Tensor, *, beta: float) -> Tensor:
 
 
 def _score(turn: Turn) -> float:
-    assert turn.preference is not None
-    return turn.preference
+    assert turn.training.preference is not None
+    return turn.training.preference

@@ -55,15 +55,17 @@ class Happo(Mappo):
 
     def log_ratio(self, turn: Turn) -> float:
         """Return log pi_new(u) / pi_anchor(u), over all tokens or per token."""
-        old = turn.prox_logprobs if self.anchor == "learner" else turn.logprobs
+        old = turn.training.prox_logprobs if self.anchor == "learner" else turn.logprobs
         assert old is not None, f"turn {turn.id} has no log-probs of before"
-        assert turn.new_logprobs is not None, f"turn {turn.id} has no log-probs of after"
-        d = turn.new_logprobs.astype(np.float64) - old
+        assert turn.training.new_logprobs is not None, f"turn {turn.id} has no log-probs of after"
+        d = turn.training.new_logprobs.astype(np.float64) - old
         ratio = d.sum() if self.ratio == "sequence" else d.mean()
         return float(np.clip(ratio, -20.0, 20.0))
 
     def _moved(self, turn: Turn) -> bool:
-        return turn.policy in self._updated and turn.chosen and turn.new_logprobs is not None
+        return (
+            turn.policy in self._updated and turn.chosen and turn.training.new_logprobs is not None
+        )
 
     def _counts(
         self, updated: Turn, waiting: Turn, episode: Episode, round_of: dict[str, int]

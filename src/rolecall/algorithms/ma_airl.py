@@ -135,5 +135,9 @@ def _as_paid_inside(episodes: list[Episode]) -> list[Episode]:
 
 
 def _paid_inside(turn: Turn) -> Turn:
-    inner = {} if turn.inner_reward is None else {"discriminator": turn.inner_reward}
-    return replace(turn, rewards=turn.rewards | inner, world_rewards={}, payments={})
+    paid = turn.training.inner_reward
+    inner = {} if paid is None else {"discriminator": paid}
+    notes = replace(turn.training)
+    return replace(
+        turn, rewards=turn.rewards | inner, world_rewards={}, payments={}, training=notes
+    )

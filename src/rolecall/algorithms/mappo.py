@@ -105,8 +105,8 @@ class Mappo(Algorithm):
 def value_at(joint_step: list[Turn], agent: str) -> float:
     """Return the critic's value of a joint step for an agent, or its one value for all agents."""
     turn = next((turn for turn in joint_step if turn.agent == agent), joint_step[0])
-    by_agent = turn.team_values
+    by_agent = turn.training.team_values
     if by_agent is not None:
         return float(by_agent[agent])
-    assert turn.values is not None, f"no critic valued turn {turn.id}"
-    return float(turn.values[0])
+    assert turn.training.values is not None, f"no critic valued turn {turn.id}"
+    return float(turn.training.values[0])

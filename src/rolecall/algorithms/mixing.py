@@ -103,5 +103,5 @@ class Qmix(Vdn):
 
 
 def _utility(turn: Turn) -> Utility:
-    assert turn.utility is not None, f"no critic has valued turn {turn.id}"
-    return turn.utility
+    assert turn.training.utility is not None, f"no critic has valued turn {turn.id}"
+    return turn.training.utility

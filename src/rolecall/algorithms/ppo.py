@@ -66,7 +66,7 @@ class Ppo(Algorithm):
         rewards[ends] += scores
         discounts = np.full(len(rewards), self.gamma)
         discounts[ends] = self.gamma_turn
-        values = np.concatenate([turn.values for turn in turns])
+        values = np.concatenate([turn.training.values for turn in turns])
         advantages = gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
         for turn, end, length in zip(turns, ends, lengths, strict=True):
             span = slice(end + 1 - length, end + 1)

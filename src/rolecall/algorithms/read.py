@@ -74,7 +74,7 @@ class ReAd(Algorithm):
         """
         for _, turn in self.credited_turns(episodes):
             if self.train:
-                turn.advantages = spread(turn, self.weight(turn.estimate or 0.0))
+                turn.advantages = spread(turn, self.weight(turn.training.estimate or 0.0))
             else:
                 turn.advantages = None
 
@@ -120,7 +120,7 @@ class Refiner:
 
     async def __call__(self, turn: Turn, episode: Episode) -> str:
         before, after = await self.critic.before_and_after(turn, episode)
-        turn.estimate = after - before
+        turn.training.estimate = after - before
         if after - before >= self.algorithm.epsilon:
             return ""
         return (

@@ -49,7 +49,7 @@ class Sft(Algorithm):
         turns = self.credited_turns(episodes)
         for episode, turn in turns if self.best_of is None else best_attempts(turns, self.best_of):
             if self._is_imitated(episode, turn):
-                right = turn.imitated
+                right = turn.training.imitated
                 turn.advantages = spread(turn, 1.0) if right is None else right.copy()
 
     def _is_imitated(self, episode: Episode, turn: Turn) -> bool:

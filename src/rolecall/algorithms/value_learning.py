@@ -95,7 +95,7 @@ class VdnValue(Algorithm):
                 turn.advantages = None
             return
         for siblings in group_by([turn for _, turn in credited], "episode", _call_key):
-            values = [turn.preference for turn in siblings]
+            values = [turn.training.preference for turn in siblings]
             assert None not in values, "no critic has valued these candidates"
             best = siblings[values.index(max(values))]  # type: ignore[type-var]
             if len(siblings) > 1:

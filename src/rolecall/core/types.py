@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,42 @@ class CoachNote:
         return self.hindsight or self
 
 
+@dataclass(slots=True)
+class CoachNotes:
+    """Holds the coach's note on a turn, and what asking for it came to."""
+
+    note: CoachNote | None = None
+    error: str = ""  # why there is no note
+    requests: int | None = None  # None: nobody asked for a score
+
+
+@dataclass(slots=True)
+class ToolNotes:
+    """Holds the tools that a turn called and the files that it had."""
+
+    calls: list[dict[str, Any]] = field(default_factory=list)  # with their results
+    files: dict[str, int] = field(default_factory=dict)  # name -> bytes, before its calls
+    files_written: list[str] = field(default_factory=list)  # by its calls
+
+
+@dataclass(slots=True, eq=False)
+class TrainingNotes:
+    """Holds what learners, critics and data sets note on a turn for its credit and its loss."""
+
+    prox_logprobs: Floats | None = None  # [T] under the learner when its update began
+    new_logprobs: Floats | None = None  # [T] under the learner after its update
+    ref_logprobs: Floats | None = None  # [T] under the policy's reference
+    values: Floats | None = None  # [T] a critic's value before each sampled token
+    team_values: dict[str, float] | None = None  # a team critic's, by agent of the joint step
+    utility: Utility | None = None  # from the critic of VDN or QMIX
+    inner_reward: float | None = None  # from a discriminator; the world does not pay it
+    estimate: float | None = None  # what a critic adds to the return; nobody earns it
+    preference: float | None = None  # the score by which answers are paired
+    replayed: float | None = None  # mean return of the replays in which it says something else
+    replay_error: str = ""  # why there is no such mean
+    imitated: Floats | None = None  # [T] 0 where a data set marks a token as wrong; None: nowhere
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
     """One LLM call of one agent: tokens in, tokens out, and later what they earned."""
@@ -116,35 +152,28 @@ class Turn:
     rewards: dict[str, float] = field(default_factory=dict)  # of penalties, a coach, functions
     world_rewards: dict[str, float] = field(default_factory=dict)  # what the world gave for it
     payments: dict[str, float] = field(default_factory=dict)  # of the workflow, for an outcome
-    inner_reward: float | None = None  # a discriminator's, which no world pays
-    estimate: float | None = None  # of a critic: what it adds to the return; nobody earns it
     temperature: float = 1.0  # the sampling temperature of `logprobs`
-    prox_logprobs: Floats | None = None  # [T] under the learner when its update began
-    new_logprobs: Floats | None = None  # [T] under the learner after its update
-    ref_logprobs: Floats | None = None  # [T] under the policy's reference
-    values: Floats | None = None  # [T] a critic's value before each sampled token
-    team_values: dict[str, float] | None = None  # by agent, of its joint step: a team critic's
-    utility: Utility | None = None  # VDN's and QMIX's critic's
-    preference: float | None = None  # the score by which preferences are made of answers
-    replayed: float | None = None  # mean return of the replays in which it says something else
-    replay_error: str = ""  # why there is none
-    imitated: Floats | None = None  # [T] 0 where a data set says that it is wrong; None: nowhere
     advantages: Floats | None = None  # [T]
     returns: Floats | None = None  # [T]
     weight: float = 1.0  # of the policy loss
     observation: str | None = None  # what it was shown of the world
-    calls: list[dict[str, Any]] = field(default_factory=list)  # of tools, with what they said
-    files: dict[str, int] = field(default_factory=dict)  # that there were, with their bytes
-    files_written: list[str] = field(default_factory=list)  # by its calls
     verdict: str = ""  # which of several words its parser read
     candidate_error: str = ""  # what its fork of the world raised
     sampled_by: str = ""  # the policy that sampled it, where that holds earlier weights of its own
     seat: str = ""  # which part of the game it played, where agents swap seats
-    coach: CoachNote | None = None
-    coach_error: str = ""  # why it has no score
-    coach_requests: int | None = None  # None: nobody asked for a score
     usage: dict[str, float] | None = None  # what a paid server's answer cost: `Answer.usage`
+    training: TrainingNotes = field(default_factory=TrainingNotes)
+    tools: ToolNotes = field(default_factory=ToolNotes)
+    coach: CoachNotes = field(default_factory=CoachNotes)
     info: dict[str, Any] = field(default_factory=dict)  # notes of worlds, workflows and rewards
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Name the notes in which an attribute of earlier versions stands now."""
+            if name in MOVED_TO_NOTES:
+                raise AttributeError(f"Turn.{name} is now Turn.{MOVED_TO_NOTES[name]}")
+            raise AttributeError(f"'Turn' object has no attribute {name!r}")
 
     @property
     def ids(self) -> tuple[Ids, Ids]:
@@ -188,7 +217,8 @@ class Turn:
     @property
     def all_rewards(self) -> dict[str, float]:
         """All that it earned, and what discriminators and critics say of it, by name."""
-        estimates = {"discriminator": self.inner_reward, "advantage": self.estimate}
+        notes = self.training
+        estimates = {"discriminator": notes.inner_reward, "advantage": notes.estimate}
         named = {name: value for name, value in estimates.items() if value is not None}
         for rewards in (self.rewards, self.world_rewards, self.payments):
             for name, value in rewards.items():
@@ -197,6 +227,14 @@ class Turn:
 
     def __str__(self) -> str:
         return self.visible
+
+
+MOVED_TO_NOTES = {
+    **{name: f"training.{name}" for name in TrainingNotes.__slots__},
+    **{name: f"tools.{name}" for name in ToolNotes.__slots__},
+    "coach_error": "coach.error",
+    "coach_requests": "coach.requests",
+}
 
 
 @dataclass(slots=True, eq=False)

@@ -100,7 +100,7 @@ class Discriminator:
                 scores = self._scores(seen.agent, seen.policy)
                 rewards = discriminator_reward(scores, seen.policy_logprobs, kind=self.reward)
                 for turn, reward in zip(turns, rewards.tolist(), strict=True):
-                    turn.inner_reward = reward
+                    turn.training.inner_reward = reward
                 self._seen.append(seen)
 
     def fit(self) -> dict[str, float]:

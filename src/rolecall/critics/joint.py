@@ -76,9 +76,9 @@ class JointCritic:
             for joint_step, expected in zip(self.steps_of(episode), values.tolist(), strict=True):
                 for turn in joint_step:
                     by_agent = dict(zip(self.agents, expected, strict=True))
-                    turn.team_values = by_agent
+                    turn.training.team_values = by_agent
                     length = 1 if turn.tokens is None else len(turn.tokens)
-                    turn.values = np.full(length, by_agent[turn.agent], dtype=np.float32)
+                    turn.training.values = np.full(length, by_agent[turn.agent], dtype=np.float32)
 
     def predict_values(self, episodes: list[Episode]) -> list[NDArray[np.float64]]:
         """Return the values before each joint step: [joint steps, agents] of each episode."""

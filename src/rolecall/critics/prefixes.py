@@ -35,7 +35,7 @@ class PrefixCritic(JointCritic):
         for episode, values in zip(episodes, self.predict_values(episodes), strict=True):
             gains = np.diff(values[:, 0]).tolist()
             for [turn], gain in zip(prefixes(episode)[:-1], gains, strict=True):
-                turn.estimate = gain
+                turn.training.estimate = gain
 
     async def before_and_after(self, turn: Turn, episode: Episode) -> tuple[float, float]:
         """Return the expected return without a proposal, and with it, while others may follow."""

@@ -66,7 +66,7 @@ class ReplayCritic(UtilityCritic):
         with torch.no_grad():
             seen = self._read_turns(turns)
             for turn in turns:
-                turn.preference = float(self.heads[turn.policy](seen[turn][1])[1])
+                turn.training.preference = float(self.heads[turn.policy](seen[turn][1])[1])
 
     def remember(self, episodes: Sequence[Remembered]) -> None:
         self.episodes.extend(episodes)

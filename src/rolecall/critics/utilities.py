@@ -105,7 +105,7 @@ class UtilityCritic:
         for row, turns in enumerate(batch.turns):
             for turn in turns:
                 column = self.agents.index(turn.agent)
-                turn.utility = Utility(
+                turn.training.utility = Utility(
                     q=float(q[row, column]),
                     v=float(v[row, column]),
                     gain=float(gains[row, column]),

@@ -127,7 +127,7 @@ def _pairs(
 ) -> list[Row]:
     """Return the best with the worst answer to identical prompts, where their tokens differ."""
     for episode, turn in found:
-        turn.preference = episode.total(turn)
+        turn.training.preference = episode.total(turn)
     pairs = Dpo().pairs([turn for _, turn in found])
     return [
         _shared(better)
@@ -135,13 +135,14 @@ def _pairs(
         | {
             "chosen": better.text,
             "rejected": worse.text,
-            "chosen_reward": better.preference,
-            "rejected_reward": worse.preference,
+            "chosen_reward": better.training.preference,
+            "rejected_reward": worse.training.preference,
             "chosen_ids": better.ids[1].tolist(),
             "rejected_ids": worse.ids[1].tolist(),
         }
         for better, worse in pairs
-        if better.preference is not None and _earned_enough(better.preference, options)
+        if better.training.preference is not None
+        and _earned_enough(better.training.preference, options)
     ]
 
 

@@ -30,7 +30,7 @@ from rolecall.agents.control_tokens import controls
 from rolecall.agents.tool_form import tool_form
 from rolecall.agents.written_turn import write_ids, write_turn
 from rolecall.core.json_types import JsonObject
-from rolecall.core.types import Episode, Group, Ids, Message, Task, Turn
+from rolecall.core.types import Episode, Group, Ids, Message, Task, TrainingNotes, Turn
 from rolecall.data.files import read_rows
 from rolecall.data.tasks import named_rows
 from rolecall.demonstrations.row_messages import (
@@ -225,7 +225,7 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int, *, pla
         text=said.text,
         finish=said.finish,
         trained=agent.trainable and said.imitated,
-        imitated=imitated,
+        training=TrainingNotes(imitated=imitated),
         info={"source": "data"},
     )
 

@@ -153,19 +153,18 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
             row[places] = value if isinstance(value, float) else value[: len(places)]
         return row
 
-    def get_annotation(name: str) -> Floats | None:
-        columns = [getattr(turn, name) for turn in turns]
-        return None if any(values is None for values in columns) else column(columns)
+    def if_complete(columns: list[Floats | None]) -> Floats | None:
+        known = [values for values in columns if values is not None]
+        return column([*known]) if len(known) == len(columns) else None
 
-    def or_zero(name: str) -> Floats:
-        columns = [getattr(turn, name) for turn in turns]
+    def or_zero(columns: list[Floats | None]) -> Floats:
         return column([0.0 if values is None else values for values in columns])
 
     depth = np.zeros(end, dtype=np.int32)
     for path in paths:
         depth[path] = np.arange(len(path))
     number = {turn.id: index for index, turn in enumerate(turns)}
-    agents = [turn.agent for turn in turns]
+    agents, notes = [turn.agent for turn in turns], [turn.training for turn in turns]
     batch = Batch(
         policy=turns[0].policy,
         agent=agents[0] if len(set(agents)) == 1 else "",
@@ -177,14 +176,14 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
         words=column([float(max(1, len(turn.text.split()))) for turn in turns]).astype(np.int32),
         turn=owner.astype(np.int32),
         turn_ids=[turn.id for turn in turns],
-        old_logprobs=get_annotation("logprobs"),
-        advantages=or_zero("advantages"),
-        returns=or_zero("returns"),
+        old_logprobs=if_complete([turn.logprobs for turn in turns]),
+        advantages=or_zero([turn.advantages for turn in turns]),
+        returns=or_zero([turn.returns for turn in turns]),
         weight=column([turn.weight for turn in turns]),
         temperature=column([turn.temperature for turn in turns]),
-        prox_logprobs=get_annotation("prox_logprobs"),
-        ref_logprobs=get_annotation("ref_logprobs"),
-        values=get_annotation("values"),
+        prox_logprobs=if_complete([note.prox_logprobs for note in notes]),
+        ref_logprobs=if_complete([note.ref_logprobs for note in notes]),
+        values=if_complete([note.values for note in notes]),
         pairs=np.array(
             [(number[better.id], number[worse.id]) for better, worse in pairs], dtype=np.int32
         ).reshape(-1, 2),

@@ -11,7 +11,7 @@ from rolecall.core.types import Turn
 
 def is_dropped(turn: Turn) -> bool:
     """Return whether a turn is out of everything because its coach gave it no score."""
-    return bool(turn.coach_error) and not turn.trained
+    return bool(turn.coach.error) and not turn.trained
 
 
 def coach_metrics(turns: Iterable[Turn]) -> dict[str, float]:
@@ -22,10 +22,10 @@ def coach_metrics(turns: Iterable[Turn]) -> dict[str, float]:
     errors: defaultdict[str, int] = defaultdict(int)
     usages = []
     for turn in turns:
-        if turn.coach is not None:
-            scores[turn.agent].append(turn.coach.final.score)
-            usages += [note.usage for note in (turn.coach, turn.coach.hindsight) if note]
-        errors[turn.agent] += bool(turn.coach_error)
+        if (note := turn.coach.note) is not None:
+            scores[turn.agent].append(note.final.score)
+            usages += [one.usage for one in (note, note.hindsight) if one]
+        errors[turn.agent] += bool(turn.coach.error)
     metrics: dict[str, float] = {}
     for agent in sorted(errors):
         if scores[agent]:

@@ -253,7 +253,10 @@ def _rewards(row: Record) -> dict[str, float]:
     turn = Turn("", "", "", "", "", (), rewards=dict(row["turn_rewards"] or ()))
     turn.world_rewards = dict(row.get("world_rewards") or ())
     turn.payments = dict(row.get("payments") or ())
-    turn.inner_reward, turn.estimate = row.get("inner_reward"), row.get("estimate")
+    turn.training.inner_reward, turn.training.estimate = (
+        row.get("inner_reward"),
+        row.get("estimate"),
+    )
     return turn.all_rewards
 
 

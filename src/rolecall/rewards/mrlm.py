@@ -95,7 +95,7 @@ class Tool:
             return {"team": 0.0}
         right = outcome(episode) >= 1.0
         required = set(episode.task.info.get("required_tools") or ())
-        calls = [call for turn in episode.turns for call in turn.calls]
+        calls = [call for turn in episode.turns for call in turn.tools.calls]
         used = {
             call["name"] for call in calls if call.get("problem") not in ("malformed", "unknown")
         }

@@ -18,7 +18,7 @@ from rolecall.runs.agents_table import agents_table, describe_agents
 from rolecall.runs.run_paths import is_run
 from rolecall.runs.stage_list import is_staged, read
 from rolecall.runtime.consoles import PlainConsole
-from rolecall.setup.open_environment import Opened, open_parts
+from rolecall.setup.open_environment import Opened, open_components
 from rolecall.setup.plan import Plan, load_plan
 from rolecall.setup.validate_algorithms import num_candidates
 from rolecall.setup.validate_models import check_adapters
@@ -38,7 +38,7 @@ def check(source: str, overrides: list[str]) -> Record:
         }
     plan = load_plan(RunFolder.existing(path).config if is_run(path) else find(source), overrides)
     try:
-        opened = open_parts(plan)
+        opened = open_components(plan)
     except ConfigError:
         show(describe_plan(plan, None))
         raise
@@ -76,7 +76,7 @@ def _check_stages(file: Path, overrides: list[str]) -> Record:
         PlainConsole().print(f"Stage {planned.name}: {planned.stage.kind}", highlight=False)
         if planned.stage.source is not None:
             planned.config.rollout.data = None  # its file is not there yet
-        opened = open_parts(planned.plan)
+        opened = open_components(planned.plan)
         absent = _check_models(planned.plan)
         summaries[planned.name] = describe_plan(planned.plan, opened) | {
             "not_on_this_machine": absent

@@ -85,7 +85,7 @@ def continues(turn: Turn, before: Turn) -> bool:
     It does if it reads what the tools said that this one called, or if the agent was asked the same
     again because this one had no use.
     """
-    if before.calls and turn.parents == (before.id,):
+    if before.tools.calls and turn.parents == (before.id,):
         return True
     same = turn.parents == before.parents and _newest_words(turn) == _newest_words(before)
     return not before.valid and same

@@ -133,7 +133,7 @@ def app(
             "max_output_bytes": held.output_bytes,
             "max_file_bytes": held.file_mb << 20,
             "max_run_timeout": most_wall_s,
-            "isolation": sandbox.blueprint.isolation,
+            "isolation": sandbox.plan.isolation,
             "languages": sandbox.languages,
         }
 
@@ -143,8 +143,8 @@ def app(
         words = [f"a run may take {most_wall_s:g} s here"] if asked_s > most_wall_s else []
         if job.memory_limit_MB > held.memory_mb:
             words.append(f"memory is limited to {held.memory_mb} MB here")
-        elif job.memory_limit_MB > 0 and sandbox.blueprint.groups is None:
-            words.append(sandbox.blueprint.isolation)
+        elif job.memory_limit_MB > 0 and sandbox.plan.groups is None:
+            words.append(sandbox.plan.isolation)
         return "; ".join(words)
 
     @application.post("/run_code")

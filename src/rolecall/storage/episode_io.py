@@ -10,13 +10,25 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rolecall.core.json_types import JsonObject, JsonValue, Record
-from rolecall.core.types import CoachNote, Episode, Message, Task, Turn, Utility
+from rolecall.core.types import (
+    MOVED_TO_NOTES,
+    CoachNote,
+    CoachNotes,
+    Episode,
+    Message,
+    Task,
+    ToolNotes,
+    TrainingNotes,
+    Turn,
+    Utility,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +41,8 @@ NOTES = (
     "preference", "replayed", "replay_error", "seat", "coach_error", "coach_requests", "utility",
     "coach", "usage", "sampled_by", "state", "temperature", "weight", "imitated",
 )  # fmt: skip
-DEFAULTS = {field.name: field.default for field in fields(Turn)}
+HOLDERS = {"training": TrainingNotes, "tools": ToolNotes, "coach": CoachNotes}  # fields of a turn
+NOTE_PATHS = MOVED_TO_NOTES | {"coach": "coach.note"}  # name in a record -> attribute of a turn
 MOST_ROWS = 4096  # of a Parquet file that are held in memory while it is written
 FLOATS = (
     "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
@@ -65,7 +78,7 @@ def _split_metrics(record: JsonObject) -> None:
 
 
 def _turn_record(turn: Turn) -> JsonObject:
-    record = {f.name: getattr(turn, f.name) for f in fields(Turn)}
+    record = _flatten(turn)
     for name in (*IDS, *FLOATS):
         value = record[name]
         record[name] = None if value is None else value.tolist()
@@ -90,7 +103,22 @@ def _turn(record: Record) -> Turn:
     _read_notes(record)
     record["path"] = tuple(record["path"])
     record["parents"] = tuple(record["parents"])
-    return Turn(**record)
+    return _nest(record)
+
+
+def _flatten(turn: Turn) -> JsonObject:
+    """Return a turn's fields with those of its notes beside them, as records have had them."""
+    record = {f.name: getattr(turn, f.name) for f in fields(Turn) if f.name not in HOLDERS}
+    return record | {name: attrgetter(path)(turn) for name, path in NOTE_PATHS.items()}
+
+
+def _nest(record: Record) -> Turn:
+    """Return the turn of a record that `_flatten` made."""
+    notes: dict[str, dict[str, Any]] = {name: {} for name in HOLDERS}
+    for name in NOTE_PATHS.keys() & record.keys():
+        owner, _, note = NOTE_PATHS[name].partition(".")
+        notes[owner][note] = record.pop(name)
+    return Turn(**record, **{name: kind(**notes[name]) for name, kind in HOLDERS.items()})
 
 
 def _read_notes(record: Record) -> None:
@@ -244,7 +272,10 @@ def _read_episode(row: JsonObject) -> Episode:
 
 
 def _read_turn(row: JsonObject) -> Turn:
-    same = ("agent", "policy", "index", "text", "finish", "valid", "trained", "chosen", "candidate")
+    same = (
+        "task", "episode", "agent", "policy", "index", "text", "finish", "valid", "trained",
+        "chosen", "candidate",
+    )  # fmt: skip
     arrays = {"prompt": "prompt_token_ids", "tokens": "token_ids", "versions": "versions"}
     arrays |= {name: name for name in FLOATS if name in row}
     info = json.loads(row["info"])
@@ -252,23 +283,20 @@ def _read_turn(row: JsonObject) -> Turn:
     _read_notes(notes)
     if "imitated" in notes:
         notes["imitated"] = _array("imitated", notes["imitated"])
-    return Turn(
-        id=row["turn"],
-        task=row["task"],
-        episode=row["episode"],
-        path=tuple(row["path"]),
-        parents=tuple(row["parents"]),
-        messages=[Message(m["role"], m["content"]) for m in row["messages"]],
-        rewards=dict(row["turn_rewards"]),
-        world_rewards=dict(row.get("world_rewards") or ()),
-        payments=dict(row.get("payments") or ()),
-        inner_reward=row.get("inner_reward"),
-        estimate=row.get("estimate"),
-        info=info,
-        **notes,
-        **{name: row[name] for name in same},
-        **{name: _array(name, row[column]) for name, column in arrays.items()},
-    )
+    record = {
+        "id": row["turn"],
+        "path": tuple(row["path"]),
+        "parents": tuple(row["parents"]),
+        "messages": [Message(m["role"], m["content"]) for m in row["messages"]],
+        "rewards": dict(row["turn_rewards"]),
+        "world_rewards": dict(row.get("world_rewards") or ()),
+        "payments": dict(row.get("payments") or ()),
+        "inner_reward": row.get("inner_reward"),
+        "estimate": row.get("estimate"),
+        "info": info,
+    }
+    arrays_read = {name: _array(name, row[column]) for name, column in arrays.items()}
+    return _nest(record | notes | {name: row[name] for name in same} | arrays_read)
 
 
 def _array(name: str, values: list[JsonValue] | None) -> Any:
@@ -315,16 +343,16 @@ def _turn_row(turn: Turn) -> JsonObject:
         "turn_rewards": list(turn.rewards.items()),
         "world_rewards": list(turn.world_rewards.items()),
         "payments": list(turn.payments.items()),
-        "inner_reward": turn.inner_reward,
-        "estimate": turn.estimate,
+        "inner_reward": turn.training.inner_reward,
+        "estimate": turn.training.estimate,
         "advantage": None if advantages is None else float(np.mean(advantages)),
         "prompt_token_ids": turn.prompt,
         "token_ids": turn.tokens,
         "logprobs": turn.logprobs,
         "advantages": advantages,
         "returns": turn.returns,
-        "values": turn.values,
-        "ref_logprobs": turn.ref_logprobs,
+        "values": turn.training.values,
+        "ref_logprobs": turn.training.ref_logprobs,
         "candidate": turn.candidate,
         "info": json.dumps(turn.info | _notes(turn), default=_plain),
         "versions": turn.versions,
@@ -333,10 +361,11 @@ def _turn_row(turn: Turn) -> JsonObject:
 
 def _notes(turn: Turn) -> JsonObject:
     """Return the notes on a turn beside its numbers, for people who read the table."""
-    notes = {name: getattr(turn, name) for name in NOTES}
+    flat, defaults = _flatten(turn), _flatten(Turn("", "", "", "", "", ()))
+    notes = {name: flat[name] for name in NOTES}
     return {
         name: value
         for name, value in notes.items()
         if isinstance(value, np.ndarray)
-        or (value not in (None, "", [], {}) and value != DEFAULTS[name])
+        or (value not in (None, "", [], {}) and value != defaults[name])
     }

@@ -157,7 +157,7 @@ async def use_tools(
             running = [group.create_task(_make(call, by_name, use)) for call in accepted]
     results = [task.result() for task in running]
     if written:
-        turn.files_written = sorted(set(written))
+        turn.tools.files_written = sorted(set(written))
     turn.valid = not any(problem in ("malformed", "unknown") for _, problem in results)
     if len(accepted) < len(calls):
         accepted.append(Call(calls[len(accepted)].name))
@@ -166,7 +166,7 @@ async def use_tools(
     if texts != [text for text, _ in results]:
         episode.count("tool_results_cut")
     outcomes = [(text, problem) for text, (_, problem) in zip(texts, results, strict=True)]
-    turn.calls = [
+    turn.tools.calls = [
         _written(call, *outcome) for call, outcome in zip(accepted, outcomes, strict=True)
     ]
     for _, problem in outcomes:

@@ -197,7 +197,7 @@ async def annotate(
     noted = await learner.annotate(turns if read is None else read, what, budget=budget)
     for turn in turns:
         for name, values in noted[turn.id].items():
-            setattr(turn, name, values)
+            setattr(turn.training, name, values)
 
 
 def prepare_for_loss(turns: list[Turn], algorithm: Algorithm) -> list[Turn]:
@@ -279,7 +279,9 @@ def view(episodes: list[Episode], part: AlgorithmGroup, run: Run) -> list[Episod
             turns=[
                 turn
                 if turn.agent in part.agents
-                else replace(turn, trained=False, info=dict(turn.info))
+                else replace(
+                    turn, trained=False, info=dict(turn.info), training=replace(turn.training)
+                )
                 for turn in episode.turns
             ],
         )

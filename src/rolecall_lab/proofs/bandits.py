@@ -69,7 +69,7 @@ def bandit(algorithm: Algorithm, *, seed: int, lr: float = LEARNING_RATE) -> flo
         turns = agent_turns(episodes, "solver")
         if algorithm.needs_reference:
             for turn, logprobs in zip(turns, table_logprobs(reference, turns), strict=True):
-                turn.ref_logprobs = logprobs
+                turn.training.ref_logprobs = logprobs
         if algorithm.critic == "agent":
             value(turns, float(table.values.detach()[0]))
         algorithm.credit(episodes)

@@ -52,7 +52,7 @@ def channel_game(*, shared: bool, seed: int) -> tuple[float, float]:
             turns = agent_turns(episodes, agent)
             value(turns, table.values.detach().numpy()[[turn.ids[0][-1] for turn in turns]])
             for turn, logprobs in zip(turns, table_logprobs(references[agent], turns), strict=True):
-                turn.ref_logprobs = logprobs
+                turn.training.ref_logprobs = logprobs
         algorithm.credit(episodes)
         for agent, table in team.items():
             update(table, agent_turns(episodes, agent), algorithm, lr=LEARNING_RATE)

@@ -52,7 +52,7 @@ def imitate(*, seed: int) -> Learned:
         )
         paid = discriminator_reward(scores.detach(), logprobs, kind="logit").tolist()
         for turn, arm in zip(turns, arms.tolist(), strict=True):
-            turn.inner_reward = paid[arm]
+            turn.training.inner_reward = paid[arm]
         algorithm.credit(episodes)
         update(table, turns, algorithm, lr=POLICY_RATE)
         logits = scores - logprobs

@@ -26,7 +26,7 @@ def estimator_gradient(form: Estimator) -> Tensor:
     algorithm.credit(episodes)
     turns = agent_turns(episodes, "solver")
     for turn, logprobs in zip(turns, table_logprobs(reference, turns), strict=True):
-        turn.ref_logprobs = logprobs
+        turn.training.ref_logprobs = logprobs
     return gradient(policy, turns, algorithm)[0]
 
 

@@ -31,7 +31,7 @@ def siblings(table: Table, algorithm: Dpo) -> list[Turn]:
     episodes = make_episodes({"solver": table}, actions, {"team": np.array([0.0, 0.0, 1.0])})
     turns = agent_turns(episodes, "solver")
     for turn, logprobs in zip(turns, table_logprobs(table, turns), strict=True):
-        turn.ref_logprobs = logprobs
+        turn.training.ref_logprobs = logprobs
     algorithm.credit(episodes)
     return turns
 

@@ -55,7 +55,7 @@ def best_responses(algorithm: Mappo, order: Sequence[str]) -> tuple[list[Doubles
     for agent in order:
         turns = agent_turns(episodes, agent)
         for turn in turns:
-            turn.prox_logprobs = turn.logprobs
+            turn.training.prox_logprobs = turn.logprobs
         seen.append(action_values(turns, algorithm))
         agents[agent] = Table([(seen[-1] == seen[-1].max()).astype(float).tolist()])
         tell(algorithm, agents[agent], episodes, agent=agent)
@@ -80,7 +80,7 @@ def tell(algorithm: Mappo, table: Table, episodes: list[Episode], *, agent: str)
     """Tell the algorithm what an agent's update made of its turns; MAPPO does not care."""
     turns = agent_turns(episodes, agent)
     for turn, logprobs in zip(turns, table_logprobs(table, turns), strict=True):
-        turn.new_logprobs = logprobs
+        turn.training.new_logprobs = logprobs
     algorithm.after_update(agent, episodes)
 
 

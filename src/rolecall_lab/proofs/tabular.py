@@ -119,7 +119,7 @@ def first_advantages(turns: list[Turn]) -> Doubles:
 def value(turns: list[Turn], values: ArrayLike) -> None:
     """Write what a critic expected before each turn: one number, or [N]."""
     for turn, expected in zip(turns, np.broadcast_to(values, len(turns)), strict=True):
-        turn.values = np.full(1, expected, dtype=np.float32)
+        turn.training.values = np.full(1, expected, dtype=np.float32)
 
 
 def table_logprobs(table: Table, turns: list[Turn]) -> list[NDArray[np.float32]]:
@@ -156,7 +156,7 @@ def prepare_batches(table: Table, turns: list[Turn], algorithm: Algorithm) -> li
     """Return the batches of an update that is about to begin."""
     if algorithm.needs_prox:
         for turn, logprobs in zip(turns, table_logprobs(table, turns), strict=True):
-            turn.prox_logprobs = logprobs
+            turn.training.prox_logprobs = logprobs
     return pack_turns(turns, algorithm)
 
 

@@ -23,7 +23,7 @@ from rolecall.runs.plan import device_memory
 from rolecall.runs.train import train
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, activity
-from rolecall.setup.open_environment import open_parts
+from rolecall.setup.open_environment import open_components
 from rolecall.setup.plan import load_plan
 from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
@@ -141,7 +141,7 @@ def _prepare(
             config = plan.config
             check_room(config, None if gpus is None and memory_gb is None else
                        device_memory(config, gpus=gpus, memory_gb=memory_gb))  # fmt: skip
-            tasks = open_parts(plan).tasks
+            tasks = open_components(plan).tasks
         except ConfigError as error:
             for line in error.problems:  # alike in several configs: told once, without the place
                 problem = re.sub(rf"^{re.escape(str(files[name]))}(:\d+)?: ", "", line)

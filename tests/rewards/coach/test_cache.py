@@ -18,7 +18,7 @@ def test_an_equal_question_is_asked_once_and_costs_nothing_again(tmp_path):
     assert len(server.asked) == 1
     server, coach = play(eight, second, cache=str(tmp_path))
     assert server.asked == []
-    written = second.turns[0].coach
+    written = second.turns[0].coach.note
     assert (written.score, written.cached, written.usage["tries"]) == (8.0, True, 0)
     assert second.turns[0].rewards == first.turns[0].rewards == {"coach": 0.8}
     assert coach.totals["agent0"].cached == 1
@@ -67,7 +67,7 @@ def test_a_file_that_is_no_score_is_named_and_asked_again(tmp_path, caplog, held
 def test_errors_are_not_cached(tmp_path):
     lost, found = said("a"), said("a")
     play(lambda _: Said("?"), lost, cache=str(tmp_path), answers={"retries": 0})
-    assert lost.turns[0].coach_error
+    assert lost.turns[0].coach.error
     play(eight, found, cache=str(tmp_path))
     assert found.turns[0].rewards == {"coach": 0.8}
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def judged(text: str, *, calls=None, sandbox=None):
     turn = Turn("0:t:0/0", "t", "0:t:0", "solver", "p", (0,), text=text)
     if calls is not None:
-        turn.calls = calls
+        turn.tools.calls = calls
     return asyncio.run(StepChecker(sandbox).judge(turn))
 
 

@@ -44,7 +44,7 @@ def test_each_provider_is_asked_for_a_schema_and_its_score_and_tokens_are_read(p
     server, coach = play(eight, episode, **options)
     [turn], [asked] = episode.turns, server.asked
     assert turn.rewards == {"coach": pytest.approx(0.8)}
-    written = turn.coach
+    written = turn.coach.note
     assert (written.score, written.reasoning) == (8.0, "because")
     usage = written.usage
     assert usage.pop("latency_s") > 0
@@ -92,7 +92,7 @@ def test_what_passes_is_asked_again_and_what_is_nonsense_is_no_score(provider):
     server, coach = play(rule, episode, provider=provider, **options)
     assert episode.turns[0].rewards == {"coach": pytest.approx(0.7)}
     assert len(server.asked) == len(troubles) + 1
-    assert coach.totals["agent0"].requests == episode.turns[0].coach_requests >= 1
+    assert coach.totals["agent0"].requests == episode.turns[0].coach.requests >= 1
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -124,7 +124,7 @@ def test_another_refusal_fails_that_action_at_once(refused):
     episode = said("huge", "fine")
     server, _ = play(rule, episode)
     assert len(server.asked) == 2
-    assert episode.turns[0].coach_error
+    assert episode.turns[0].coach.error
     assert episode.turns[1].rewards == {"coach": 0.5}
 
 
@@ -136,7 +136,7 @@ def test_a_truncated_answer_is_never_read(provider):
     episode = said("an action")
     server, _ = play(rule, episode, provider=provider)
     assert len(server.asked) == 3
-    assert "length limit" in episode.turns[0].coach_error
+    assert "length limit" in episode.turns[0].coach.error
 
 
 def test_an_unreadable_answer_is_asked_for_again_with_the_whole_question_and_a_new_code():
@@ -150,8 +150,8 @@ def test_an_unreadable_answer_is_asked_for_again_with_the_whole_question_and_a_n
     for asked in server.asked:
         assert asked.block("task") == "What is 6 * 7?"
     assert ["could not be read" in asked.user for asked in server.asked] == [False, True, True]
-    assert episode.turns[0].coach.usage["tries"] == 3
-    assert episode.turns[0].coach.usage["completion_tokens"] == 150
+    assert episode.turns[0].coach.note.usage["tries"] == 3
+    assert episode.turns[0].coach.note.usage["completion_tokens"] == 150
 
 
 def test_an_old_code_does_not_answer_a_new_request():
@@ -163,7 +163,7 @@ def test_an_old_code_does_not_answer_a_new_request():
 
     episode = said("an action")
     play(rule, episode)
-    assert "request code" in episode.turns[0].coach_error
+    assert "request code" in episode.turns[0].coach.error
 
 
 def test_servers_without_schemas_are_asked_for_text():
@@ -179,7 +179,7 @@ def test_the_deadline_bounds_all_requests_for_a_score():
     episode = said("an action")
     took = asyncio.run(_clock(episode))
     assert 0.9 < took < 10.0
-    assert "no result within 1 s" in episode.turns[0].coach_error
+    assert "no result within 1 s" in episode.turns[0].coach.error
 
 
 async def _clock(episode) -> float:
@@ -194,7 +194,7 @@ def test_a_wait_beyond_the_deadline_is_not_waited_for():
     episode = said("an action")
     server, _ = play(lambda _: Refused(429, {"Retry-After": "3600"}), episode)
     assert len(server.asked) == 1
-    assert "HTTP 429" in episode.turns[0].coach_error
+    assert "HTTP 429" in episode.turns[0].coach.error
 
 
 def test_retry_after_is_honoured():
@@ -244,8 +244,8 @@ def test_an_action_without_a_score_is_left_out_and_the_others_stay():
     good, bad = episode.turns
     assert (good.trained, good.weight, good.rewards) == (True, 1.0, {"coach": 0.8})
     assert (bad.trained, bad.weight, bad.rewards) == (False, 0.0, {})
-    assert bad.coach is None
-    assert "no readable score" in bad.coach_error
+    assert bad.coach.note is None
+    assert "no readable score" in bad.coach.error
     assert episode.metrics["count/coach_errors"] == 1
     assert episode.metrics["count/coach_calls"] == 4
     assert episode.metrics["coach/agent0"] == 8.0
@@ -313,7 +313,7 @@ def test_the_second_pass_sees_the_outcome_and_both_scores_are_kept():
     episode = said("a")
     episode.scores["team"] = 0.0
     server, _ = play(rule, episode, hindsight=True)
-    written = episode.turns[0].coach
+    written = episode.turns[0].coach.note
     assert (written.score, written.final.score) == (9.0, 2.0)
     assert episode.turns[0].rewards == {"coach": pytest.approx(0.2)}
     assert len(server.asked) == 2
@@ -351,7 +351,7 @@ def test_only_the_named_roles_are_judged_with_the_truth_in_view():
 
     episode = said("a", "b", agents=("solver", "verifier"))
     play(rule, episode, view={"ground_truth_roles": ["verifier"]})
-    solver, verifier = (turn.coach.answer_correct for turn in episode.turns)
+    solver, verifier = (turn.coach.note.answer_correct for turn in episode.turns)
     assert (solver, verifier) == (None, True)
 
 
@@ -457,5 +457,5 @@ def test_checked_steps_score_arithmetic_without_a_model():
         asyncio.run(reward(episode, World()))
     checked, empty = episode.turns
     assert checked.rewards == {"coach": 0.5}
-    assert "12 + 5 = 18" in checked.coach.reasoning
+    assert "12 + 5 = 18" in checked.coach.note.reasoning
     assert (empty.trained, empty.rewards) == (False, {})

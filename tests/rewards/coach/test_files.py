@@ -186,5 +186,5 @@ def test_files_that_a_tool_writes_are_noted_on_the_turn_that_called_it(model_fol
     ]
     episode = play_with(model_folder, replies, Files(writable=True))
     assert episode.error is None
-    found = [turn.files_written for turn in episode.turns]
+    found = [turn.tools.files_written for turn in episode.turns]
     assert found == [["a.txt", "b.txt"], [], []]

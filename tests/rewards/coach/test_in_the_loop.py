@@ -179,7 +179,7 @@ def test_an_episode_whose_coach_is_slow_holds_up_no_other_one(model_folder):
     assert len(calls) == 6
     assert max(calls) < 3.0 <= took
     for episode in both:
-        assert "no result within 3 s" in episode.turns[0].coach_error
+        assert "no result within 3 s" in episode.turns[0].coach.error
         assert [turn.trained for turn in episode.turns] == [False, True, True]
         assert episode.metrics["count/coach_errors"] == 1
 
@@ -212,7 +212,7 @@ def test_hindsight_comes_after_the_end_and_is_shown_to_nobody(model_folder):
     options = {"hindsight": True, "show_to": ("reader",)}
     episode, _ = judged(model_folder, rule, **ONLINE, **options)
     draft, critique, _ = episode.turns
-    assert (draft.coach.score, draft.coach.final.score) == (9.0, 2.0)
+    assert (draft.coach.note.score, draft.coach.note.final.score) == (9.0, 2.0)
     assert draft.rewards == {"coach": pytest.approx(0.2)}
     assert "9 of 10" in told(critique)
 
@@ -285,7 +285,7 @@ def test_an_action_without_a_score_comes_without_words_and_is_handled_as_declare
     draft, critique, _ = episode.turns
     assert "coach on" not in told(critique)
     assert (draft.trained, draft.rewards) == (False, {})
-    assert "no readable score" in draft.coach_error
+    assert "no readable score" in draft.coach.error
     options = {"on_error": "drop_episode", "show_to": ("reader",)}
     episode, _ = judged(model_folder, rule, **ONLINE, **options)
     assert "CoachError: no readable score" in episode.error
@@ -325,9 +325,11 @@ def test_a_replay_keeps_the_words_on_turns_that_are_repeated_and_judges_the_othe
     episode, again, early = asyncio.run(scenario())
     assert [again.error, early.error] == [None, None]
     assert told(again.turns[1]) == told(episode.turns[1])
-    assert again.turns[1].coach.score == 1.0
-    assert again.turns[1].coach.usage["cost_usd"] == again.turns[1].coach.usage["tries"] == 0
-    assert [turn.coach_requests for turn in again.turns] == [None, None, 1]
+    assert again.turns[1].coach.note.score == 1.0
+    assert (
+        again.turns[1].coach.note.usage["cost_usd"] == again.turns[1].coach.note.usage["tries"] == 0
+    )
+    assert [turn.coach.requests for turn in again.turns] == [None, None, 1]
     # The critique has the words it had, but of another draft: that is another action.
     assert dict(times) == {
         "draft": 1, "critique": 2, "revision": 2, "another end": 1, "another draft": 1

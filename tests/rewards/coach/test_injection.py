@@ -48,7 +48,7 @@ def test_an_action_cannot_score_itself_even_if_the_coach_repeats_it(fake, struct
         assert turn.rewards == {"coach": pytest.approx(0.2)}
     else:
         assert turn.rewards in ({}, {"coach": pytest.approx(0.2)})
-        assert bool(turn.coach_error) == (turn.rewards == {})
+        assert bool(turn.coach.error) == (turn.rewards == {})
 
 
 def test_nobody_can_end_a_block_because_the_code_is_new_in_every_request():
@@ -72,10 +72,10 @@ def test_the_coach_sees_thinking_tools_and_files_apart_and_both_ends_of_long_tex
     [turn] = said("hm, hm</think>My answer").turns
     turn.messages = [Message("system", "Be brief."), Message("user", "x" * 500 + "END")]
     turn.finish = "length"
-    turn.calls = [
+    turn.tools.calls = [
         {"name": "python", "arguments": "{}", "result": "start" + "." * 5000 + "KeyError: 'b'"}
     ]
-    turn.files_written = ["model.pkl"]
+    turn.tools.files_written = ["model.pkl"]
     task = said("a").task
     action = Action(
         turn,

@@ -69,12 +69,12 @@ async def weather(number: int, *, seed: int):
 
 def test_in_a_storm_nothing_is_lost_and_no_score_is_made_up():
     episode, server = asyncio.run(weather(100, seed=1))
-    scored = [turn for turn in episode.turns if turn.coach]
-    failed = [turn for turn in episode.turns if turn.coach_error]
+    scored = [turn for turn in episode.turns if turn.coach.note]
+    failed = [turn for turn in episode.turns if turn.coach.error]
     assert len(scored) + len(failed) == 100
     assert not set(scored) & set(failed)
     for turn in scored:
-        assert turn.coach.score == truth(turn.text)
+        assert turn.coach.note.score == truth(turn.text)
     for turn in failed:
         assert not turn.rewards
         assert not turn.trained

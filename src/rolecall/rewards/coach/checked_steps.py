@@ -28,9 +28,9 @@ class CheckedSteps(ScoredActions):
     """The share of right arithmetic steps and programs in each action; it asks no LLM.
 
     It writes what the reward `coach` writes: `turn.rewards["coach"]` = w_process * share +
-    w_outcome * outcome, and into `turn.coach` ten times the share and what was wrong. A program
-    that ends with an error is wrong; what it computes is not judged. The weight that a config
-    gives this reward has no part in it.
+    w_outcome * outcome, and into `turn.coach.note` ten times the share and what was wrong. A
+    program that ends with an error is wrong; what it computes is not judged. The weight that a
+    config gives this reward has no part in it.
 
     when: each action is scored once the episode is over, or as soon as it was taken.
     show_to: agents that are told the score of each turn that they are told, with what was wrong.
@@ -89,8 +89,8 @@ class StepChecker:
         )
 
     async def _code(self, turn: Turn) -> list[Check]:
-        if turn.calls:
-            return [_called(call) for call in turn.calls]
+        if turn.tools.calls:
+            return [_called(call) for call in turn.tools.calls]
         code = find_program(turn.visible)
         if code is None:
             return []

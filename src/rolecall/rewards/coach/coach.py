@@ -26,8 +26,8 @@ class Coach(ScoredActions):
     """An LLM that scores each action of an episode from 0 to 10 and says why.
 
     It writes `turn.rewards["coach"]` = w_process * score / 10 + w_outcome * outcome, and into
-    `turn.coach` the score, the reasoning and what they cost. An action without a score has a
-    `turn.coach_error` and no number. Candidates are scored like played actions. The
+    `turn.coach.note` the score, the reasoning and what they cost. An action without a score has a
+    `turn.coach.error` and no number. Candidates are scored like played actions. The
     weight that a config gives this reward has no part in it: w_process and w_outcome have.
 
     policy: the frozen policy that is asked. Its engine says how requests are repeated and what may

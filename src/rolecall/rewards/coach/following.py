@@ -87,10 +87,12 @@ class Following:
                 await asyncio.wait([judging])  # which ends it for nobody else if we are cancelled
             if isinstance(error := judging.result(), CoachStopError):
                 raise error
-        if turn.coach is None:
+        if turn.coach.note is None:
             return ""
-        reasons = cut(visible(without_form(turn.coach.reasoning)), self.settings.view.tool_chars)
-        return f"[coach on {turn.agent}]\n{turn.coach.score:g} of 10: {reasons}"
+        reasons = cut(
+            visible(without_form(turn.coach.note.reasoning)), self.settings.view.tool_chars
+        )
+        return f"[coach on {turn.agent}]\n{turn.coach.note.score:g} of 10: {reasons}"
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
         """Score the trained actions of the finished episode; nothing is given to whole agents.
@@ -121,7 +123,7 @@ class Following:
         for error in errors:
             if isinstance(error, CoachStopError):
                 raise error
-        calls = sum(turn.coach_requests or 0 for turn in turns)
+        calls = sum(turn.coach.requests or 0 for turn in turns)
         episode.metrics["count/coach_calls"] = calls
         episode.metrics["count/coach_errors"] = sum(error is not None for error in errors)
         self.settings.mixing.reward(episode, turns, errors)
@@ -154,7 +156,7 @@ class Following:
 
     async def _action(self, turn: Turn) -> Action:
         truth = await self.world.truth_text() if self.settings.view.shows_truth(turn) else ""
-        return Action(turn, self.episode.task, files=turn.files, truth=truth)
+        return Action(turn, self.episode.task, files=turn.tools.files, truth=truth)
 
     def _spoken(self, *, until: Turn | None = None) -> list[str]:
         """Agents of the played turns in their order; those that one turn knows, and its own agent.
@@ -168,11 +170,11 @@ class Following:
 
     def _keep(self, turn: Turn, before: Turn) -> None:
         """Keep the coach's verdict of a replayed action, and pay nothing for it again."""
-        if before.coach is not None:
+        if before.coach.note is not None:
             usage = asdict(self.scorer.usage())
-            turn.coach = replace(before.coach, usage=usage, cached=True, hindsight=None)
-        elif before.coach_error:
-            self._lost[turn.id] = CoachError(before.coach_error)
+            turn.coach.note = replace(before.coach.note, usage=usage, cached=True, hindsight=None)
+        elif before.coach.error:
+            self._lost[turn.id] = CoachError(before.coach.error)
 
 
 def _is_judged(turn: Turn) -> bool:
@@ -188,6 +190,6 @@ def _is_same(turn: Turn, before: Turn) -> bool:
         shown[0] == shown[1]
         and turn.agent == before.agent
         and turn.text == before.text
-        and turn.calls == before.calls
-        and turn.files == before.files
+        and turn.tools.calls == before.tools.calls
+        and turn.tools.files == before.tools.files
     )

@@ -50,12 +50,12 @@ class Mixing:
             late = self.outcome_on == "last" and turn is not turns[-1]
             outcome = 0.0 if late or not self.w_outcome else self._outcome(episode, turn)
             if error is None:
-                assert turn.coach is not None, f"{turn.id} has neither a score nor an error"
-                score = turn.coach.final.score
+                assert turn.coach.note is not None, f"{turn.id} has neither a score nor an error"
+                score = turn.coach.note.final.score
                 scores[turn.agent].append(score)
                 turn.rewards["coach"] = self.w_process * score / 10 + self.w_outcome * outcome
                 continue
-            turn.coach_error = str(error)
+            turn.coach.error = str(error)
             if self.on_error == "outcome_only":
                 turn.rewards["coach"] = self.w_outcome * outcome
             elif self.on_error == "drop_action":

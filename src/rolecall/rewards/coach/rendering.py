@@ -54,13 +54,13 @@ def render(
         lines.append(f"The final answer is delivered by: {action.final}")
     parts = {"task": action.task.prompt, "transcript": _transcript(turn, view.transcript_chars)}
     parts |= _action(turn)
-    for number, call in enumerate(turn.calls, start=1):
+    for number, call in enumerate(turn.tools.calls, start=1):
         parts[f"tool call {number}"] = f"{call['name']}({call['arguments']})"
         parts[f"tool output {number}"] = cut(str(call["result"]), view.tool_chars)
     if action.files:
         parts["files available"] = "\n".join(map(_file, sorted(action.files.items())))
-    if turn.files_written:
-        parts["files written by the action"] = "\n".join(map(str, turn.files_written))
+    if turn.tools.files_written:
+        parts["files written by the action"] = "\n".join(map(str, turn.tools.files_written))
     if ground_truth:
         parts["ground truth"] = cut(_truth(action), view.tool_chars)
     if action.outcome:

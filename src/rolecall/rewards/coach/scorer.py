@@ -40,7 +40,7 @@ class Scorer:
 
     async def settle(self, action: Action) -> CoachError | None:
         """See to it that the action's turn has a score. Returns why it has none."""
-        return None if action.turn.coach is not None else await self._tried(action)
+        return None if action.turn.coach.note is not None else await self._tried(action)
 
     async def look_back(self, action: Action, outcome: dict[str, float]) -> CoachError | None:
         """Add a second score beside the first, with the outcome in view."""
@@ -67,13 +67,13 @@ class Scorer:
             self.ledger.add_failure(turn.agent, error, usage=usage)
             raise
         finally:
-            turn.coach_requests = (turn.coach_requests or 0) + usage.tries
+            turn.coach.requests = (turn.coach.requests or 0) + usage.tries
         self.ledger.add_score(turn.agent, score)
         note = CoachNote(**asdict(score.verdict), usage=asdict(score.usage), cached=score.cached)
-        if turn.coach is None:
-            turn.coach = note
+        if turn.coach.note is None:
+            turn.coach.note = note
         else:
-            turn.coach.hindsight = note
+            turn.coach.note.hindsight = note
         return score
 
     def usage(self) -> Usage:
