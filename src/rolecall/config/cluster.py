@@ -13,7 +13,7 @@ class PoolConfig(Section):
     """GPUs that Ray keeps for a run, on as few machines as it can."""
 
     gpus: int = Field(ge=1, le=100_000)
-    """How many; policies say that they use them (`policies.NAME.pool`)."""
+    """Number of GPUs. Policies use them by `policies.NAME.pool`."""
 
 
 class LocalClusterConfig(Section):
@@ -39,22 +39,21 @@ class RayClusterConfig(Section):
     """`auto` joins the cluster that this machine belongs to, or else starts one here; `local`
     always starts one here; HOST:PORT joins that cluster."""
     pools: dict[str, PoolConfig] = {}
-    """GPUs by the name of their pool; without any, engines and ranks have GPUs of their own, as
-    many as they need."""
+    """Pools of GPUs by name. Without pools, engines and ranks get as many GPUs as they need."""
     workers: int = Field(0, ge=0, le=65_536)
-    """Actors that play the episodes, with their workflows, environments, tools and rewards; 0: the
-    trainer's process does."""
+    """Number of actors that play episodes, with workflows, environments, tools and rewards; 0: the
+    trainer's process plays them."""
     in_flight: Literal["recompute", "finish"] = "recompute"
-    """What becomes of answers under way when new weights come (`trainer.max_staleness`): they go on
-    with those, which read the conversation again (`recompute`), or end with the weights that they
-    began with while further ones wait (`finish`)."""
+    """What happens to unfinished answers when new weights arrive (`trainer.max_staleness`).
+    `recompute`: they continue with the new weights, which read the conversation again. `finish`:
+    they end with their old weights, and new requests wait."""
     restarts: int = Field(3, ge=0, le=1_000_000)
-    """How often what has ended is started again before the run stops; each engine counts its own,
-    and a step that is done sets the count of the learners back."""
+    """How often a lost actor is restarted before the run stops. Each engine has its own count; the
+    learners' count is reset after each step."""
     heartbeat_s: float = Field(10.0, gt=0, le=1e6)
-    """Most seconds that an actor may be silent; then it is ended, as if it had died."""
+    """Seconds of silence after which an actor is ended and counts as lost."""
     start_timeout_s: float = Field(300.0, gt=0, le=1e7)
-    """Most seconds until Ray has room for an actor and it has started."""
+    """Time limit for placing and starting an actor, in seconds."""
 
 
 ClusterConfig = Annotated[

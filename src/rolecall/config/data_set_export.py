@@ -16,22 +16,22 @@ class CollectConfig(Section):
     """Selects the turns that become rows: of demonstrations, or of preferences."""
 
     least: float | None = Field(None, ge=-1e9, le=1e9)
-    """Least reward of a turn (its agent's outcome and its own), of pairs that of the better one."""
+    """Least reward of a turn: its agent's outcome plus its own. In a pair, of the better turn."""
     step_least: float | None = Field(None, ge=-1e9, le=1e9)
-    """Least own reward of a turn (of the world, a coach or a penalty): a wrong step becomes no row,
-    and stays in what later ones were shown. A turn without an own reward counts as right. `least`
-    is then the least outcome alone."""
+    """Least own reward of a turn, from the world, a coach or a penalty. A turn below it becomes no
+    row, but stays in the prompts of later turns. A turn without an own reward passes. `least` is
+    then the least outcome alone."""
     best_of: int | None = Field(None, ge=1, le=100_000)
-    """Only turns of this many attempts at each task: those in which their agent earned most."""
+    """Keep the turns of only this many attempts at each task: those in which their agent earned
+    most."""
     pairs: bool = False
-    """Preferences instead of demonstrations: the best with the worst of all turns of an agent with
+    """Write preferences instead of demonstrations: the best and the worst of an agent's turns with
     identical prompt tokens."""
     imitate: Literal["agent", "world", "both"] = "agent"
-    """Demonstrations of what agents said, of what the world showed them next, or of both. `least`,
-    `step_least` and `best_of` choose among what agents said; the world is right in every
-    attempt."""
+    """Imitate what agents said, what the world showed them next, or both. `least`, `step_least` and
+    `best_of` select among what agents said; the world's answers are all kept."""
     agents: list[str] = []
-    """Only turns of these agents; by default of all that are trained."""
+    """Keep only turns of these agents; by default of all that are trained."""
 
     @model_validator(mode="after")
     def _check_effects(self) -> CollectConfig:

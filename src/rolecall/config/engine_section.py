@@ -21,7 +21,7 @@ class EngineSection(Section):
     can_sleep: ClassVar[bool] = False  # it can give its GPUs back while weights are updated
 
     name: str
-    """Which engine it is."""
+    """Name of the engine."""
 
     @property
     def num_engines(self) -> int:

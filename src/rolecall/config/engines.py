@@ -31,21 +31,21 @@ class LocalEngineConfig(EngineSection):
     name: Literal["local"] = "local"
     """The embedded engine."""
     dtype: Dtype | None = None
-    """What sampling computes in; by default learner.dtype. Another one needs separate_weights."""
+    """Data type of sampling; by default learner.dtype. Another one needs separate_weights."""
     max_sequences: int = Field(256, ge=1, le=1_000_000)
-    """Most completions sampled at once for one policy."""
+    """Most completions that are sampled at once for one policy."""
     cache_gb: float = Field(2.0, gt=0, le=1e5)
-    """Memory for keys and values, per base model."""
+    """Memory for the KV cache in GB, per base model."""
     free_on_update: bool = False
-    """Give the cache's memory back while weights are updated. On a GPU the decoding steps are
-    then recorded again after each update; on a CPU nothing is, and it is always given back."""
+    """Free the KV cache while weights are updated. On a GPU the CUDA graphs are then recorded again
+    after each update. On a CPU the cache is always freed."""
     separate_weights: bool = False
-    """Sample with a copy of the weights, which each update publishes to, instead of the very
-    weights being trained."""
+    """Sample with a copy of the weights that each update is published to. False: sample with the
+    weights that are trained."""
     replicas: int = Field(1, ge=1, le=4096)
-    """Engines that share the requests, each in a process of the cluster."""
+    """Number of engines that share the requests, each in a process of the cluster."""
     transfer: Literal["files", "direct"] = "files"
-    """As for vLLM, where engines are in processes of a cluster."""
+    """How new weights reach engines of a cluster: in files, or from the learner's device."""
 
     @property
     def num_engines(self) -> int:
@@ -65,11 +65,11 @@ class OwnEngineConfig(EngineSection):
     """`path/to/file.py:name`, a class with the methods of
     `rolecall.core.interfaces.engine.Engine`."""
     options: Options = {}
-    """Its options."""
+    """Options of the class."""
     dtype: Dtype | None = None
-    """As for the embedded engine."""
+    """Data type of sampling; by default learner.dtype. Another one needs separate_weights."""
     separate_weights: bool = False
-    """As for the embedded engine."""
+    """Whether the engine samples with a copy of the weights."""
 
 
 def _kind(given: Any) -> str:

@@ -15,18 +15,16 @@ Samples = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class EvaluationSampling(Section):
-    """Settings that evaluations sample with instead of an agent's own `sampling`; the same for all
-    agents.
-    """
+    """Sampling parameters of evaluations, which replace those of every agent."""
 
     temperature: float | None = Field(None, ge=0.0, le=100.0)
-    """Instead of each agent's own; for 0 write `greedy`."""
+    """Sampling temperature; write `evaluation.greedy` instead of 0."""
     top_p: float | None = Field(None, gt=0.0, le=1.0)
-    """The same; nothing is trained on evaluations, so it may be below 1."""
+    """Sample from the most likely tokens whose probabilities add up to top_p."""
     top_k: int | None = Field(None, ge=0, le=1_000_000_000)
-    """The same; 0 keeps all tokens."""
+    """Sample from the k most likely tokens; 0 keeps all."""
     max_tokens: int | None = Field(None, ge=1, le=10_000_000)
-    """The same: most tokens of a turn."""
+    """Most tokens of a turn."""
 
     @property
     def set_keys(self) -> JsonObject:
@@ -35,32 +33,32 @@ class EvaluationSampling(Section):
 
 
 class EvaluationConfig(Section):
-    """Held-out tasks."""
+    """Evaluation on held-out tasks."""
 
     tasks: int = Field(200, ge=0, le=1_000_000_000)
     """Most tasks per source; 0 turns evaluation off."""
     subset_seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    """Draw these test tasks by this seed, from all of a source; by default its first ones."""
+    """Seed that draws the test tasks from all of a source; by default its first tasks are used."""
     samples: Samples | dict[str, Samples] = 8
-    """Attempts at each task, n of avg@n and pass@k; or by source, with `default` for the others:
-    {aime24: 16, default: 1}. Without `default` these have 8."""
+    """Attempts at each task (n of avg@n and pass@k), as one number or by source, e.g.
+    {aime24: 16, default: 1}. Sources that are not named have `default`, else 8."""
     k: int | None = Field(None, ge=1, le=100_000)
-    """k of pass@k; by default 8, and `samples` where that is less."""
+    """k of pass@k; by default 8, or `samples` if that is less."""
     every: int = Field(0, ge=0, le=1_000_000_000)
-    """Steps between evaluations during the run; 0: only before and after it."""
+    """Steps between evaluations during the run; 0 evaluates only before and after it."""
     validation: int = Field(0, ge=0, le=1_000_000)
-    """Tasks per source of a validation split, on which the evaluations during the run are made and
-    the checkpoint `best` is chosen. They are the environment's own, or else are held out of the
-    train split. 0: the test split is used, and the best checkpoint is only the best on it."""
+    """Tasks per source of a validation split, which evaluations during the run use to choose the
+    checkpoint `best`. It is the environment's own split, else tasks held out of the train split.
+    0 uses the test split, so that `best` is chosen on the tasks that are reported."""
     agent: str | None = None
-    """The agent whose own score counts, where it has one: in a game the mean of all is always 0. By
-    default the team's score, else the mean of the agents' own. It counts in the score of training
-    steps, the curriculum, `rolecall compare` and `rolecall show` too."""
+    """Agent whose own score is reported, e.g. in a game, where the mean of all players is always 0.
+    By default the team's score, else the mean of the agents' own. The curriculum, `rolecall
+    compare` and `rolecall show` use this score too."""
     greedy: bool = False
-    """Take the most likely tokens instead of sampling."""
+    """Always take the most likely token."""
     sampling: EvaluationSampling = EvaluationSampling()
-    """Sample otherwise than in training, all agents alike: {temperature: 0.6, top_p: 0.95}. What is
-    not given here is each agent's own."""
+    """Sampling parameters of evaluations, for all agents, e.g. {temperature: 0.6, top_p: 0.95}.
+    Those that are not set here are each agent's own."""
 
     @field_validator("samples", mode="before")
     @classmethod

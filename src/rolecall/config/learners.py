@@ -20,20 +20,21 @@ class LocalLearnerConfig(Section):
     is_sharded: ClassVar[bool] = False  # each rank has a share of every weight
 
     name: Literal["local"] = "local"
-    """In this process."""
+    """Train in this process."""
     tokens_per_batch: int = Field(4096, ge=1, le=1_000_000_000)
-    """Most prompt and sampled tokens in one forward and backward pass."""
+    """Most tokens, prompts included, in one forward and backward pass."""
     device: str = "auto"
-    """cpu, cuda, cuda:1, mps ...; auto takes a GPU if there is one."""
+    """Device, such as cpu, cuda, cuda:1 or mps; auto uses a GPU if there is one."""
     dtype: Dtype = "float32"
-    """What passes are computed in. With bfloat16 whole weights keep float32 masters, moments and
-    sums of gradients, 18 bytes a weight instead of 16; head, log-probs and adapters are float32."""
+    """Data type of forward and backward passes. With bfloat16, fully trained weights keep float32
+    master weights, moments and summed gradients: 18 bytes a weight instead of 16. The head,
+    log-probs and adapters stay float32."""
     share_prefixes: bool = True
-    """Compute what turns have in common (a group's prompt) once."""
+    """Compute prefixes that turns share, such as a group's prompt, once."""
     checkpoint_activations: bool = False
-    """Keep only inputs of layers and compute the rest again: less memory, 1.3 times the time."""
+    """Keep only the inputs of layers and recompute the rest: less memory, 1.3 times the time."""
     offload: bool = False
-    """Between updates keep moments, masters and references in the computer's memory."""
+    """Keep moments, master weights and references in CPU memory between updates."""
 
     @property
     def num_ranks(self) -> int:
@@ -52,9 +53,9 @@ class RankedLearnerConfig(LocalLearnerConfig):
     is_ranked = True
 
     ranks: int = Field(2, ge=1, le=4096)
-    """Processes that train together."""
+    """Number of processes that train together."""
     start_timeout_s: float = Field(300.0, gt=0, le=1e7)
-    """Most seconds until all ranks have started."""
+    """Time limit for the start of all ranks, in seconds."""
 
     @property
     def num_ranks(self) -> int:
@@ -65,7 +66,7 @@ class ReplicatedLearnerConfig(RankedLearnerConfig):
     """Each rank has the whole model; gradients are added up once an optimizer step."""
 
     name: Literal["replicated"] = "replicated"  # type: ignore[assignment]
-    """A whole model on each rank."""
+    """Each rank holds the whole model."""
 
 
 class FsdpLearnerConfig(RankedLearnerConfig):
@@ -74,9 +75,9 @@ class FsdpLearnerConfig(RankedLearnerConfig):
     is_sharded = True
 
     name: Literal["fsdp"] = "fsdp"  # type: ignore[assignment]
-    """A share of the model on each rank."""
+    """Each rank holds a share of every weight."""
     context_parallel: int = Field(1, ge=1, le=4096)
-    """Ranks that share the heads of one long row (Ulysses)."""
+    """Number of ranks that share the attention heads of one long row (Ulysses)."""
 
     @property
     def row_sharers(self) -> int:
@@ -90,7 +91,7 @@ class OwnLearnerConfig(LocalLearnerConfig):
     """`path/to/file.py:name`, a class with the methods of
     `rolecall.core.interfaces.learner.Learner`."""
     options: Options = {}
-    """Its options."""
+    """Options of the class."""
 
 
 def _kind(given: Any) -> str:

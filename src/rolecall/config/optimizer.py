@@ -18,17 +18,17 @@ class Optimizer(BaseModel):
     lr: float | None = Field(None, gt=0, le=10)
     """Learning rate; by default 1e-6, and 2e-5 for an adapter."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
-    """Decay of the running means of gradient and squared gradient."""
+    """Decay rates of the running means of the gradient and the squared gradient."""
     eps: float = Field(1e-8, gt=0, le=1)
-    """Added to the root of the second moment."""
+    """Small number added to the denominator of the update."""
     weight_decay: float = Field(0.0, ge=0, le=10)
-    """Decoupled weight decay of matrices; norms, biases and embeddings have none."""
+    """Decoupled weight decay of matrices. Norms, biases and embeddings do not decay."""
     clip: float = Field(1.0, gt=0, le=1e9)
-    """Largest norm of a policy's gradient; a larger one is scaled down to it."""
+    """Largest gradient norm of a policy; a larger gradient is scaled down to it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What the learning rate does after the warm-up, down to 0 at the last step."""
+    """Schedule of the learning rate after the warm-up; linear and cosine end at 0."""
     warmup_steps: int = Field(0, ge=0, le=1_000_000_000)
-    """Updates over which the learning rate rises from 0."""
+    """Number of updates over which the learning rate rises from 0."""
 
     def lr_at(self, update: int, *, total: int) -> float:
         """Learning rate of update 0, 1, ... of `total`."""

@@ -12,8 +12,8 @@ class PriceConfig(Section):
     the budgets of engines count with it."""
 
     prompt: float = Field(0.0, ge=0, le=1e6)
-    """Dollars for a million tokens of prompts."""
+    """US dollars per million prompt tokens."""
     cached: float | None = Field(None, ge=0, le=1e6)
-    """Dollars for a million of those that the provider had cached; by default as others."""
+    """US dollars per million prompt tokens that the provider had cached; by default as `prompt`."""
     completion: float = Field(0.0, ge=0, le=1e6)
-    """Dollars for a million sampled tokens, reasoning included."""
+    """US dollars per million sampled tokens, reasoning included."""

@@ -57,15 +57,15 @@ class ToolsConfig(Section):
     """How calls are written: `native` (the model's own chat template), `tags`
     (<tool_call>{...}</tool_call>) or `code` (a fenced python block)."""
     max_calls: int = Field(8, ge=1, le=10_000)
-    """Answers with calls to one question, after which the agent is not asked again."""
+    """Most answers with tool calls per question; after that the agent is not asked again."""
     calls_per_turn: int = Field(16, ge=1, le=10_000)
-    """Calls that one answer may make; the agent is told that those beyond it were not made."""
+    """Most calls in one answer. Further calls are not made, and the agent is told so."""
     timeout_s: float = Field(30.0, gt=0, le=1e7)
-    """Most seconds a call may take; `python` and `search` have limits of their own instead."""
+    """Time limit of a call in seconds; `python` and `search` have limits of their own instead."""
     result_chars: int = Field(4_000, ge=100, le=100_000_000)
-    """Longer results keep their head and their tail."""
+    """Most characters of a result; the middle of a longer one is cut out."""
     chars_per_turn: int = Field(16_000, ge=100, le=100_000_000)
-    """Characters of all results of one answer together; long ones are cut alike."""
+    """Most characters of all results of one answer together; long results are cut alike."""
 
     @model_validator(mode="before")
     @classmethod
@@ -74,12 +74,12 @@ class ToolsConfig(Section):
 
 
 class CrossPolicyConfig(Section):
-    """Turns of an agent that earlier weights of its policy sample (AgentRL, 2510.04206)."""
+    """Sample some of an agent's turns with earlier weights of its policy (AgentRL, 2510.04206)."""
 
     policy: str
-    """A policy whose `opponent_pool` holds earlier weights of the agent's own."""
+    """Name of a policy whose `opponent_pool` holds earlier weights of the agent's own policy."""
     share: float = Field(0.25, gt=0, lt=1)
-    """How often one of its turns is sampled by them; evaluations are played without."""
+    """Share of its turns that they sample. Evaluations do not use them."""
 
 
 class AgentConfig(Section):
@@ -92,22 +92,22 @@ class AgentConfig(Section):
     system: str = ""
     """System prompt."""
     sampling: Sampling = Sampling()
-    """How its tokens are sampled."""
+    """Sampling parameters of its turns."""
     parser: str | None = None
     """Import path of a function that reads its turns; by default the workflow's for the role."""
     invalid_penalty: float = Field(0.0, ge=0, le=1e6)
-    """Taken from the reward of a turn that the parser cannot read."""
+    """Amount subtracted from the reward of a turn that the parser cannot read."""
     memory: bool = False
-    """Whether its earlier exchanges of the episode stand before each new call."""
+    """Whether it sees its earlier exchanges of the episode in each new call."""
     trainable: bool = True
-    """False: it speaks, but its turns are never trained on."""
+    """Whether its turns are trained on."""
     algorithm: Named | None = None
-    """How credit is given to this agent; by default as for the team."""
+    """Algorithm that gives this agent its credit; by default the team's."""
     cross_policy: CrossPolicyConfig | None = None
-    """Draw who samples each of its turns: its policy, or earlier weights of it. Those turns are
-    trained too, with the log-probs of who sampled them."""
+    """Sample some of its turns with earlier weights of its policy. These turns are trained too,
+    with the log-probs of the weights that sampled them."""
     tools: ToolsConfig | None = None
-    """What it may call; it is asked again with the results until it calls nothing."""
+    """Tools that it may call. It is asked again with the results until it calls none."""
 
 
 class Adapter(Section):
@@ -118,7 +118,7 @@ class Adapter(Section):
     alpha: float | None = Field(None, gt=0, le=1e6)
     """The adapter's output is multiplied by alpha / rank; by default twice the rank."""
     targets: str | list[str] = "all-linear"
-    """Names of the modules that are adapted."""
+    """Names of the modules that get an adapter."""
 
     @model_validator(mode="after")
     def _scale_by_rank(self) -> Adapter:
@@ -129,67 +129,68 @@ class Adapter(Section):
 
 
 class OpponentPoolConfig(Section):
-    """Whose weights of earlier steps a policy plays."""
+    """Play with the weights that a trained policy had at earlier steps."""
 
     of: str
     """A trained policy of the same base."""
     every: int = Field(5, ge=1, le=1_000_000_000)
-    """Steps after which its weights are kept."""
+    """Steps between the weights that are kept."""
     keep: int = Field(8, ge=2, le=10_000)
-    """Most that are kept: those of the run's beginning, and the newest."""
+    """Most sets of weights to keep: the initial ones and the newest."""
 
 
 class ReplyConfig(Section):
-    """The sampling of replies to a coach, a judge or a simulated user."""
+    """The sampling of replies as a coach, a judge or a simulated user."""
 
     temperature: float | None = Field(None, ge=0, le=100)
-    """Temperature of the replies; by default the server's own, and 1 of engines with a base."""
+    """Sampling temperature; by default 1 for a policy with a base, else the server's default."""
     max_tokens: int = Field(4096, ge=1, le=10_000_000)
     """Most tokens of a reply, reasoning included."""
 
 
 class PolicyConfig(Section):
-    """Named weights."""
+    """One set of weights, which one or more agents speak with."""
 
     base: str = ""
-    """A local model folder, a hub name, or `tiny:NAME` for a model inside the package. Every engine
-    needs one but `openai`, `anthropic` and `google`, which take messages."""
+    """Model folder, name on the Hugging Face hub, or `tiny:NAME` for a model inside the package.
+    The engines `openai`, `anthropic` and `google` take messages and need none."""
     replies: ReplyConfig | None = None
-    """How it replies where a reward or the environment names it as its coach, judge or user. Agents
-    have a `sampling` of their own."""
+    """Sampling parameters of its replies as a coach, a judge or a simulated user. Agents have
+    `sampling` instead."""
     adapter: Adapter | None = None
     """Train a LoRA adapter beside the frozen base instead of all weights."""
     quantization: Literal["none", "8bit", "4bit"] = "none"
-    """Hold the linear layers of a frozen base in 8 or 4 bits (bitsandbytes; QLoRA): of a policy
-    that trains an adapter, or that is not trained. Needs `pip install 'rolecall[quantize]'`."""
+    """Store the linear layers of a frozen base in 8 or 4 bits (bitsandbytes, as in QLoRA). The
+    policy must be untrained or train an adapter. Needs `pip install 'rolecall[quantize]'`."""
     optimizer: Optimizer | None = None
-    """How the weights are updated."""
+    """Optimizer of the weights."""
     reference: str | None = None
-    """Frozen weights that KL and DPO compare with: `initial` (this policy's own as the run
-    begins; with an adapter, its base, unless an earlier stage has trained it) or another base."""
+    """Frozen weights that the KL and DPO compare with: another base, or `initial`, the policy's own
+    weights when the run begins. With an adapter `initial` is its base, unless an earlier stage
+    has trained the adapter."""
     reference_update_every: int | None = Field(None, ge=1, le=1_000_000_000)
-    """Steps after which the reference takes over the policy's own weights (iterative DPO, SPIN); by
-    default it keeps those that it has."""
+    """Steps between copies of the policy's weights to the reference (iterative DPO, SPIN); by
+    default the reference never changes."""
     opponent_pool: OpponentPoolConfig | None = None
-    """Play weights that another policy had before, sampled anew for each step: an opponent for
-    self-play. Evaluations are played against those of the run's beginning."""
+    """Play with earlier weights of another policy, drawn anew for each step, as an opponent for
+    self-play. Evaluations use the initial weights."""
     template: JsonObject = {}
     """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
     device: str | None = None
-    """Where it lives: cpu, cuda, cuda:1, mps ...; by default learner.device."""
+    """Device of its weights, such as cpu, cuda, cuda:1 or mps; by default learner.device."""
     pool: str | None = None
-    """The pool of a cluster whose GPUs its engines and ranks use; by default the only one."""
+    """Pool of the cluster whose GPUs its engines and ranks use; needed if there are several
+    pools."""
     colocate: bool = False
-    """Share GPUs of the pool with all other policies that say so, and take turns on them: engines
-    sleep while weights are updated. Otherwise its engines and ranks have GPUs of their own."""
+    """Share the pool's GPUs with all other policies that set this. Engines and ranks take turns:
+    engines sleep while weights are updated. False: its engines and ranks have GPUs of their own."""
     max_staleness: int | None = Field(None, ge=0, le=1000)
-    """Updates that its own turns may lag behind, where that is less than the others may
-    (trainer.max_staleness): older ones are not trained, and count only where others are compared
-    with them."""
+    """Most updates that its own turns may lag behind, if less than trainer.max_staleness. Older
+    turns are not trained; other turns are still compared with them."""
     engine: EngineConfig | None = None
-    """What samples it, where not all policies have the same: what differs from `engine`."""
+    """Keys of its engine that differ from the section `engine`."""
     learner: LearnerConfig | None = None
-    """What trains it: what differs from `learner`."""
+    """Keys of its learner that differ from the section `learner`."""
 
 
 class CriticConfig(Section):
@@ -199,24 +200,24 @@ class CriticConfig(Section):
     """Model that reads the conversation: the critic's own weights for `team`, frozen for `mixer`
     (QMIX only) and `discriminator`; `agent` is a head on each policy's own model and has none."""
     optimizer: Optimizer = Optimizer()
-    """How it is updated; lr is 1e-5 by default."""
+    """Optimizer of the critic; its lr is 1e-5 by default."""
     heads: int = Field(1, ge=1, le=64)
-    """Of `agent`: value heads of each policy. The n-th values an agent's n-th turn in an episode,
-    as a critic for each round of a debate; the last one values all later turns."""
+    """Value heads of each policy, for the critic `agent`. Head n values an agent's n-th turn in an
+    episode, such as a round of a debate; the last head values all later turns."""
 
 
 class CurriculumConfig(Section):
-    """Tasks that the team passes now and then are sampled more often than easy or hopeless ones."""
+    """Sample tasks that the team sometimes passes more often than easy or hopeless ones."""
 
     by: Literal["task", "source", "family"] = "task"
-    """Whose pass rate p counts: each task's own (finite train splits), each source's, or each
-    family's, whose shares of a step then follow it. The weight in a draw is p (1 - p) + floor."""
+    """Compute the pass rate p by task (finite train splits only), by source or by family. The
+    weight of a task is p (1 - p) + floor."""
     prior: float = Field(0.5, ge=0, le=1)
-    """Pass rate of what nobody has tried yet."""
+    """Pass rate assumed of what has not been tried yet."""
     newest: float = Field(0.5, gt=0, le=1)
-    """How far the mean score of a step moves the pass rate towards itself."""
+    """Weight of a step's mean score in the running pass rate."""
     floor: float = Field(0.05, gt=0, le=1e6)
-    """What every weight has, so that nothing starves."""
+    """Amount added to every weight, so that each task keeps a chance."""
 
 
 class RolloutConfig(Section):
@@ -225,39 +226,39 @@ class RolloutConfig(Section):
     groups: int = Field(32, ge=1, le=1_000_000)
     """Tasks in a step."""
     group_size: int = Field(8, ge=1, le=100_000)
-    """Attempts at each task, which are compared with one another. A row of `data` is one attempt,
-    or one pair."""
+    """Attempts at each task, which are compared with one another. A row of `data` is one attempt or
+    one pair."""
     stratify: bool = False
-    """Each source of a finite train split has the same share of every step's tasks."""
+    """Take an equal share of each step's tasks from every source of a finite train split."""
     curriculum: CurriculumConfig | None = None
-    """Draw tasks by how often the team passes them; `{}` turns it on."""
+    """Draw tasks by how often the team passes them; `{}` turns this on with its defaults."""
     data: str | None = None
-    """File (JSON Lines or Parquet) that is trained on instead of episodes: demonstrations for sft,
+    """File (JSON Lines or Parquet) to train on instead of episodes: demonstrations for sft,
     preferences for dpo."""
     timeout_s: float = Field(600.0, gt=0, le=1e7)
-    """Most seconds an episode may take."""
+    """Time limit of an episode in seconds."""
     deadline_s: float | None = Field(None, gt=0, le=1e7)
-    """Most seconds that a step waits for its episodes. Those that have not ended are cut and
+    """Most seconds that a step waits for its episodes. Unfinished episodes are cancelled and
     counted, and their groups are trained without them."""
     carry: int = Field(0, ge=0, le=1000)
-    """Instead of cutting them: most later steps to which groups that have not ended are carried
-    over (partial rollouts). They go on, and may be this much staler than trainer.max_staleness,
-    which must be at least 1."""
+    """How many later steps an unfinished group may be carried into instead of being cancelled
+    (partial rollouts). It may be this much staler than trainer.max_staleness, which must be at
+    least 1."""
     retries: int = Field(2, ge=0, le=1000)
-    """Repeats, with new seeds, of an episode that something outside of its code let down."""
+    """Most repeats, with new seeds, of an episode that failed for a reason outside of its code."""
     concurrency: int = Field(256, ge=1, le=10_000_000)
-    """Episodes under way at once."""
+    """Most episodes that are played at once."""
     allow_filtered_sampling: bool = False
-    """Train although top_p, top_k or temperature 0 make the sampler another distribution."""
+    """Train even though top_p, top_k or temperature 0 change the distribution that is sampled."""
 
 
 class RewardConfig(Section):
-    """A reward with options of its own."""
+    """A reward with its weight and its own options."""
 
     model_config = ConfigDict(extra="allow")
 
     weight: Weight = 1.0
-    """What its numbers are multiplied by."""
+    """Multiplier of the reward."""
 
     @property
     def options(self) -> Options:
@@ -265,34 +266,34 @@ class RewardConfig(Section):
 
 
 class TrainerConfig(Section):
-    """The run."""
+    """Length, seed, staleness and checkpoints of a run."""
 
     steps: int = Field(200, ge=1, le=1_000_000_000)
-    """Steps: each collects episodes, gives credit and updates every policy once."""
+    """Number of steps. A step collects episodes, gives credit and updates every policy."""
     seed: int = Field(0, ge=-(2**63), lt=2**63)
-    """Every task, draw and shuffle derives from it."""
+    """Seed from which every task, draw and shuffle derives."""
     max_staleness: int = Field(0, ge=0, le=1000)
-    """Updates that a rollout may lag behind. Above 0, later steps are collected while an update
-    runs, and the engine needs weights of its own (engine.separate_weights)."""
+    """Most updates that a rollout may lag behind. Above 0, later steps are collected while an
+    update runs, and the engine needs weights of its own (engine.separate_weights)."""
     deterministic: bool | None = None
-    """Same seed, same run, bit for bit: the engine steps only while all episodes wait for it. By
-    default so unless max_staleness is above 0 or the engine of an agent cannot promise it (vllm,
-    sglang, and those of providers)."""
+    """Make runs with the same seed equal bit for bit: the engine steps only while all episodes wait
+    for it. True by default, unless max_staleness is above 0 or an agent's engine cannot promise it
+    (vllm, sglang and the providers)."""
     save_every: int = Field(10, ge=1, le=1_000_000_000)
     """Steps between checkpoints; the last step is always saved."""
     keep: int = Field(2, ge=1, le=1_000_000_000)
-    """Newest checkpoints to keep, beside the best."""
+    """Number of newest checkpoints to keep, beside the best."""
     idle_steps: int = Field(3, ge=1, le=1_000_000_000)
-    """Steps in a row without anything to train on after which the run stops."""
+    """Stop the run after this many steps in a row with nothing to train on."""
 
 
 class MetricsConfig(Section):
-    """Selects what is measured beside what is free."""
+    """Measurements that cost extra compute."""
 
     grad_norm_every: int | None = Field(None, ge=0, le=1_000_000_000)
-    """Steps between exact gradient norms per agent, where agents share a policy; by default 1, and
-    0 for never. A step that measures them holds one more gradient, and computes for each agent what
-    several have in common in their prompts."""
+    """Steps between exact gradient norms of each agent, where agents share a policy; by default 1;
+    0 turns them off. A step that measures them holds one more gradient and computes prompts that
+    agents share once for each of them."""
 
     def grad_norms_in(self, step: int) -> bool:
         """Return whether a step measures them."""
@@ -306,17 +307,18 @@ class StageConfig(Section):
     model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
 
     name: Name
-    """Its own, and that of its folder in the run's folder."""
+    """Name of the stage and of its folder in the run folder."""
     source: Name | None = Field(None, alias="from")
-    """Of a stage that trains, the earlier stage that collected its `rollout.data`; of one that
-    collects, the earlier stage whose episodes are taken as they were played."""
+    """Earlier stage to read from. A stage that trains reads the data set that it collected; a stage
+    that collects reads its episodes."""
     optimizer: Literal["fresh", "carried"] = "fresh"
-    """Whether it begins with the optimizer's moments of the stage before, as it begins with its
-    weights."""
+    """Begin with new optimizer moments (fresh), or with those of the stage before (carried). The
+    weights always carry over."""
     collect: CollectConfig | None = None
-    """Train nothing: play a step's tasks and keep such turns as a data set; `{}` keeps all."""
+    """Play a step's tasks and write the selected turns as a data set instead of training; `{}`
+    selects all."""
     evaluate: bool = False
-    """Train nothing: score the team on its held-out tasks."""
+    """Score the team on its held-out tasks instead of training."""
 
     @property
     def kind(self) -> Literal["train", "collect", "evaluate"]:
@@ -329,42 +331,41 @@ class Config(Section):
     """One run."""
 
     team: dict[Name, AgentConfig] = Field(min_length=1)
-    """The agents, by name."""
+    """The agents by name."""
     policies: dict[Name, PolicyConfig] = Field(min_length=1)
-    """The weights, by name."""
+    """The policies, each a set of weights, by name."""
     critics: dict[Name, CriticConfig] = {}
     """Critics that the algorithm needs, by the name it asks for: `agent`, a value head on each
     policy; `team`, a model that reads the whole conversation; `mixer`, utilities that VDN or QMIX
     adds up; `discriminator`, whose scores are MA-AIRL's rewards; or the critic of an algorithm of
     your own."""
     workflow: Named
-    """How the agents talk."""
+    """Workflow that lets the agents talk."""
     environment: Named
-    """What they work on."""
+    """Environment that holds the tasks."""
     rewards: dict[str, Weight | RewardConfig] = {"correct": 1.0}
     """Reward functions and their weights."""
     algorithm: Named
-    """How credit is given."""
+    """Algorithm that gives credit."""
     rollout: RolloutConfig = RolloutConfig()
-    """What a step collects."""
+    """The episodes that a step collects."""
     trainer: TrainerConfig = TrainerConfig()
-    """The run."""
+    """Length, seed, staleness and checkpoints of the run."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """Held-out tasks."""
+    """Evaluation on held-out tasks."""
     prices: dict[Name, PriceConfig] = {}
-    """What tokens cost, by policy: evaluations then say what they cost, agent by agent, coaches
-    what a score costs, and the budgets of engines count in dollars."""
+    """Prices of tokens by policy. With them evaluations report the cost of each agent, coaches the
+    cost of a score, and engines can have budgets in dollars."""
     metrics: MetricsConfig = MetricsConfig()
-    """What is measured beside what is free."""
+    """Measurements that cost extra compute."""
     engine: EngineConfig = LocalEngineConfig()
-    """What samples."""
+    """Engine that samples the agents' turns."""
     learner: LearnerConfig = LocalLearnerConfig()
-    """What trains."""
+    """Learner that trains the policies."""
     cluster: ClusterConfig = LocalClusterConfig()
-    """The machines that it runs on."""
+    """Machines that the run uses."""
     trackers: list[Named] = []
-    """Where metrics also go, beside metrics.jsonl: tensorboard, wandb, mlflow,
-    trackio, weave."""
+    """Trackers that metrics are also sent to: tensorboard, wandb, mlflow, trackio, weave."""
     output: str | None = None
     """Run folder; by default runs/<name of the recipe or file>."""
     stages: list[StageConfig] = Field([], exclude=True)

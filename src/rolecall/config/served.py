@@ -19,19 +19,19 @@ class ServedEngineConfig(EngineSection):
     is_served = True
 
     url: str
-    """Its address."""
+    """Address of the server."""
     key_env: str | None = None
-    """The environment variable that holds its key; by default no key is sent. The key itself
-    stands in no config, log or run folder."""
+    """Environment variable that holds the API key; by default no key is sent. The key is written to
+    no config, log or run folder."""
     concurrency: int = Field(64, ge=1, le=100_000)
-    """Requests under way at once; further ones wait, and their deadline begins after that."""
+    """Most requests at once. Further requests wait; their time limit begins when they are sent."""
     timeout_s: float = Field(300.0, gt=0, le=1e6)
-    """Most seconds for one answer: all tries and the pauses between them."""
+    """Time limit of an answer in seconds, with all tries and the pauses between them."""
     request_s: float | None = Field(None, gt=0, le=1e6)
-    """Most seconds for one try; by default what is left of timeout_s."""
+    """Time limit of one try in seconds; by default what remains of timeout_s."""
     pause_s: float = Field(1.0, gt=0, le=1e4)
-    """Seconds before a failed request is made again; doubled for each later time, up to 30. A
-    server that asks for a longer pause gets it."""
+    """Seconds before a failed request is repeated. The pause doubles with each repeat, up to 30. A
+    longer pause that the server asks for is kept."""
 
     @field_validator("url")
     @classmethod
@@ -57,10 +57,11 @@ class ProviderEngineConfig(ServedEngineConfig):
     model: str
     """The provider's name of the model."""
     budget_tokens: int | None = Field(None, ge=1, le=10**15)
-    """Most tokens, of prompts and answers, that the run may use here; then it ends. Answers under
-    way are still paid for."""
+    """Most tokens of prompts and answers that the run may use here; then the run ends. Requests
+    that are under way are still paid for."""
     budget_usd: float | None = Field(None, gt=0, le=1e9)
-    """The same in dollars; it needs `prices` of its policies."""
+    """Most US dollars that the run may spend here; then the run ends. Needs `prices` of the
+    policies that use this engine."""
 
     @property
     def dtype(self) -> None:
@@ -82,20 +83,20 @@ class OpenAIEngineConfig(ProviderEngineConfig):
     label = "a server"
 
     name: Literal["openai"] = "openai"
-    """Agents that nobody trains: judges, opponents, teachers; coaches and simulated users."""
+    """For frozen agents (judges, opponents, teachers), coaches and simulated users."""
     url: str = OPENAI_URL
-    """Its address; by default that of OpenAI."""
+    """Address of the server; by default that of OpenAI."""
     key_env: str | None = None
-    """The environment variable that holds its key; by default OPENAI_API_KEY for OpenAI's own
-    address, and no key for others. The key itself stands in no config, log or run folder."""
+    """Environment variable that holds the API key; by default OPENAI_API_KEY for OpenAI's own
+    address, and no key for others. The key is written to no config, log or run folder."""
     token_ids: Literal["auto"] | bool = "auto"
-    """Whether prompts are sent as tokens and tokens come back (`/completions` of vLLM or SGLang),
-    or messages and text (`/chat/completions`); `auto`: tokens where the policy has a base."""
+    """Send tokens and receive tokens (`/completions` of vLLM or SGLang) instead of messages and
+    text (`/chat/completions`). `auto` sends tokens if the policy has a base."""
     max_tokens_key: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    """What the server calls the most tokens of an answer to messages; older ones say max_tokens."""
+    """The server's name for the most tokens of an answer; older servers use max_tokens."""
     extra: JsonObject = {}
-    """Further keys of each request's body, e.g. {reasoning_effort: low}; null leaves out a key
-    that we would send, e.g. {top_p: null, seed: null}."""
+    """More keys for the body of each request, e.g. {reasoning_effort: low}. A null value removes a
+    key that is otherwise sent, e.g. {top_p: null, seed: null}."""
 
     def takes_text(self, base: str) -> bool:
         return not (base if self.token_ids == "auto" else self.token_ids)
@@ -118,11 +119,11 @@ class AnthropicEngineConfig(ProviderEngineConfig):
     label = "Anthropic"
 
     name: Literal["anthropic"] = "anthropic"
-    """As `openai`, with messages alone."""
+    """For frozen agents, coaches, judges and simulated users."""
     url: str = "https://api.anthropic.com"
-    """Its address; by default that of Anthropic."""
+    """Address of the server; by default that of Anthropic."""
     key_env: str | None = "ANTHROPIC_API_KEY"
-    """The environment variable that holds its key."""
+    """Environment variable that holds the API key."""
 
 
 class GoogleEngineConfig(ProviderEngineConfig):
@@ -132,14 +133,14 @@ class GoogleEngineConfig(ProviderEngineConfig):
     label = "Google"
 
     name: Literal["google"] = "google"
-    """As `openai`, with messages alone."""
+    """For frozen agents, coaches, judges and simulated users."""
     url: str = ""
-    """Its address; by default that of Google."""
+    """Address of the server; by default that of Google."""
     vertex: bool = False
-    """Ask through Vertex AI. Without `key_env` it uses the application default credentials, and the
-    variables GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION (`global` if there is none)."""
+    """Use Vertex AI. Without `key_env` it uses the application default credentials and the
+    variables GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION (by default `global`)."""
     key_env: str | None = None
-    """The environment variable that holds its key; by default GEMINI_API_KEY, and none for Vertex
+    """Environment variable that holds the API key; by default GEMINI_API_KEY, and none for Vertex
     AI."""
 
     @model_validator(mode="after")

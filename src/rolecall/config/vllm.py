@@ -17,34 +17,34 @@ class VllmEngineConfig(EngineSection):
     can_sleep = True
 
     name: Literal["vllm"] = "vllm"
-    """vLLM 0.32 samples, with weights of its own, which each update is published to."""
+    """vLLM 0.32, with weights of its own that each update is published to."""
     tensor_parallel: int = Field(1, ge=1, le=1024)
-    """GPUs that hold the model together; it must divide the model's heads."""
+    """Number of GPUs that hold the model together; it must divide the number of heads."""
     device: str | None = None
-    """Its first GPU: cuda, cuda:1 ...; by default the one that the policy's learner has, which it
-    then gives back while weights are updated."""
+    """Its first GPU, such as cuda or cuda:1. By default it shares the GPU of the policy's learner
+    and sleeps while weights are updated."""
     replicas: int = Field(1, ge=1, le=4096)
-    """Engines that share the requests, each in a process of the cluster."""
+    """Number of engines that share the requests, each in a process of the cluster."""
     memory: float = Field(0.9, gt=0, le=1)
-    """Share of each GPU's memory that vLLM may take; nothing on a CPU."""
+    """Share of each GPU's memory that vLLM may use; it has no effect on a CPU."""
     cache_gb: float | None = Field(None, gt=0, le=1e5)
-    """Memory for keys and values; by default what `memory` leaves on a GPU, and 2 on a CPU."""
+    """Memory for the KV cache in GB; by default what `memory` leaves on a GPU, and 2 on a CPU."""
     max_sequences: int = Field(256, ge=1, le=1_000_000)
-    """Most completions sampled at once; further ones wait."""
+    """Most completions that are sampled at once; further requests wait."""
     dtype: Literal["float32", "bfloat16"] | None = None
-    """What sampling computes in; by default learner.dtype."""
+    """Data type of sampling; by default learner.dtype."""
     max_length: int | None = Field(None, ge=2, le=100_000_000)
     """Most tokens of a prompt and its answer together; by default the model's context."""
     eager: bool = False
-    """Neither compile the model nor record CUDA graphs: starts sooner, samples more slowly."""
+    """Skip compilation and CUDA graphs: vLLM starts sooner and samples more slowly."""
     transfer: Literal["files", "direct"] = "files"
-    """How new weights arrive: in files, or from the learner's device (`direct`), over NCCL to other
-    GPUs, by CUDA IPC on the same one, over gloo between processors. On GPUs `direct` has not run
-    yet; adapters come in files."""
+    """How new weights arrive: in files, or from the learner's device (`direct`): by NCCL from other
+    GPUs, CUDA IPC on the same GPU, gloo on CPUs. `direct` has not run on GPUs yet. Adapters always
+    come in files."""
     start_timeout_s: float = Field(600.0, gt=0, le=1e6)
-    """Most seconds until vLLM has loaded the model."""
+    """Time limit for loading the model, in seconds."""
     log: str | None = None
-    """File that vLLM's output is added to; by default a temporary one, quoted where vLLM fails."""
+    """File to append vLLM's output to; by default a temporary file, quoted if vLLM fails."""
 
     @property
     def separate_weights(self) -> bool:
