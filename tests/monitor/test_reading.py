@@ -137,8 +137,8 @@ def test_what_a_coach_said_is_read_and_a_missing_score_is_not_a_frozen_agent(tmp
     lost.coach.error, lost.trained = "no score within 4 s", False
     [talk] = best(newest_step(make_run(tmp_path / "run", episodes=[played])), 1)
     first, other = talk.turns
-    assert first.coach.note == "7 of 10: Fine.\nin hindsight 2 of 10: It failed."
-    assert (other.coach.note, other.unscored) == ("no score: no score within 4 s", True)
+    assert first.coach == "7 of 10: Fine.\nin hindsight 2 of 10: It failed."
+    assert (other.coach, other.unscored) == ("no score: no score within 4 s", True)
     assert not first.unscored
     assert coach_metrics(played.turns) == {
         "coach/solver/score": 2.0, "coach/solver/errors": 0, "coach/verifier/errors": 1,

@@ -149,19 +149,19 @@ class Turn:
     chosen: bool = True  # False for a candidate that was not played
     trained: bool = True  # False for a frozen agent: context for others, in no batch
     valid: bool = True  # False when the agent's parser found nothing to read
-    rewards: dict[str, float] = field(default_factory=dict)  # of penalties, a coach, functions
-    world_rewards: dict[str, float] = field(default_factory=dict)  # what the world gave for it
-    payments: dict[str, float] = field(default_factory=dict)  # of the workflow, for an outcome
+    rewards: dict[str, float] = field(default_factory=dict)  # from penalties, a coach, functions
+    world_rewards: dict[str, float] = field(default_factory=dict)  # from the environment
+    payments: dict[str, float] = field(default_factory=dict)  # from the workflow
     temperature: float = 1.0  # the sampling temperature of `logprobs`
     advantages: Floats | None = None  # [T]
     returns: Floats | None = None  # [T]
-    weight: float = 1.0  # of the policy loss
-    observation: str | None = None  # what it was shown of the world
-    verdict: str = ""  # which of several words its parser read
-    candidate_error: str = ""  # what its fork of the world raised
-    sampled_by: str = ""  # the policy that sampled it, where that holds earlier weights of its own
-    seat: str = ""  # which part of the game it played, where agents swap seats
-    usage: dict[str, float] | None = None  # what a paid server's answer cost: `Answer.usage`
+    weight: float = 1.0  # multiplier of its policy loss
+    observation: str | None = None  # the text of the world that it was shown
+    verdict: str = ""  # the word that its parser read, e.g. approve
+    candidate_error: str = ""  # the error of its fork of the world
+    sampled_by: str = ""  # the policy with earlier weights that sampled it, if any
+    seat: str = ""  # the seat that it played, if agents swap seats
+    usage: dict[str, float] | None = None  # a server's tokens and cost
     training: TrainingNotes = field(default_factory=TrainingNotes)
     tools: ToolNotes = field(default_factory=ToolNotes)
     coach: CoachNotes = field(default_factory=CoachNotes)
@@ -244,19 +244,19 @@ class Episode:
     id: str  # "step:task:attempt", plus ":rN" for the N-th repeat after an error
     task: Task
     attempt: int  # member of the group, 0..K-1
-    seed: int  # for worlds and shuffles of this attempt
+    seed: int  # seed of the worlds and shuffles of this attempt
     turns: list[Turn] = field(default_factory=list)  # ordered by path once the episode is over
     rewards: dict[str, float] = field(default_factory=dict)  # agent name or "team" -> outcome
-    scores: dict[str, float] = field(default_factory=dict)  # of the world: agent name or "team"
-    judged_score: float | None = None  # the team's, where nobody is paid for it: it is shown
+    scores: dict[str, float] = field(default_factory=dict)  # the same, from the environment
+    judged_score: float | None = None  # shown, and paid to nobody
     is_truncated: bool = False  # a length limit cut the answer, or the talk outgrew a context
-    is_mistake: bool = False  # the error is one of the code: another try would raise it again
+    is_mistake: bool = False  # the code is wrong: another try would raise the same error
     metrics: dict[str, float] = field(default_factory=dict)  # measurements, e.g. wall_s
     answer: str = ""  # what the workflow returned
     error: str | None = None  # "Type: message"; an errored episode is never trained on
-    step: int | None = None  # of the training; None in an evaluation
-    split: str = "train"  # of the task
-    counted_agent: str | None = None  # whose own score counts, where it has one; None: the team's
+    step: int | None = None  # training step; None in an evaluation
+    split: str = "train"  # split of the task
+    counted_agent: str | None = None  # agent whose own score counts; None: the team's
 
     def count(self, event: str) -> None:
         """Count an event, which `rollout/EVENT` adds up over a step's episodes."""

@@ -44,7 +44,7 @@ class WeightsAndBiases:
     project: name under which runs stand.
     entity: W&B team or user; by default your own.
     mode: `offline` writes to the run folder, for `wandb sync`.
-    name: what the run is called; by default as its folder.
+    name: name of the run; by default that of its folder.
     group: runs that belong together, such as seeds of one config.
     tags: words to find it by.
     """
@@ -88,9 +88,9 @@ class MLflow:
         name: str | None = None,
         tags: dict[str, str] | None = None,
     ) -> None:
-        """uri: of a tracking server; by default a database in the run folder.
+        """uri: address of a tracking server; by default a database in the run folder.
         experiment: name under which runs stand.
-        name: what the run is called; by default as its folder.
+        name: name of the run; by default that of its folder.
         tags: names and values to find it by.
 
         Raises ConfigError if the server cannot be used.
@@ -131,7 +131,7 @@ class Trackio:
     """trackio: files in its own folder on this machine, for `trackio show`.
 
     project: name under which runs stand.
-    name: what the run is called; by default as its folder.
+    name: name of the run; by default that of its folder.
     group: runs that belong together, such as seeds of one config.
     """
 

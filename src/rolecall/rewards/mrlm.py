@@ -25,9 +25,9 @@ STEPS = ("first", "then", "therefore", "so", "because", "=")  # also inside of o
 class Maths:
     """correct, less unparsable without a number, plus steps if asked for and signs of them show.
 
-    correct: for a number that is the truth's but for `tolerance`.
-    unparsable: taken where the answer holds no number.
-    steps: for an answer that holds any of STEPS, with `require_solution`.
+    correct: reward of a number within `tolerance` of the reference.
+    unparsable: amount subtracted if the answer holds no number.
+    steps: reward of an answer that holds any of STEPS, with `require_solution`.
     require_solution: whether `steps` is paid.
     tolerance: largest difference at which a number is the truth's.
     """
@@ -58,7 +58,7 @@ class Code:
     """The share of tests that pass, with a bonus for all of them and a penalty without a program.
 
     whole: added where all tests pass.
-    raised: taken where there is no program.
+    raised: amount subtracted if there is no program.
 
     MRLM took `raised` where any test ended in an exception. Hidden tests here say only whether
     they passed, so it is taken where there is nothing to call. The environment needs
@@ -77,9 +77,9 @@ class Code:
 class Tool:
     """At the end: correct + tools * share of the required ones + speed * (1 - turns / max_turns).
 
-    correct: for a right answer.
-    tools: for the share of the tools that the task's row requires (`required_tools`).
-    speed: for a right answer after few turns.
+    correct: reward of a right answer.
+    tools: reward for the share of the required tools (`required_tools` of the task's row).
+    speed: reward of a right answer after few turns.
     max_turns: turns after which speed earns nothing.
 
     An episode without an `<answer>` earns 0.

@@ -38,12 +38,12 @@ class RewardModel:
 
     model: a folder or hub name of a model for sequence classification.
     scores: the team's answer to the task, as its reward, or each trained action, as its own.
-    label: which output is the score, where the model has several.
+    label: index of the output that is the score, if the model has several.
     squash: `sigmoid` brings scores into 0..1.
-    times: what they are multiplied by then.
-    device: where it computes: cpu, cuda, cuda:1, mps, or auto.
-    dtype: of its weights.
-    max_tokens: of longer conversations the beginning is left out.
+    times: multiplier of the scores, after `squash`.
+    device: device of the model: cpu, cuda, cuda:1, mps, or auto.
+    dtype: data type of its weights.
+    max_tokens: most tokens of a conversation; the beginning of a longer one is cut.
 
     Raises ValueError for a model without a trained head of that many outputs.
     """

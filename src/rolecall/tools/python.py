@@ -29,7 +29,7 @@ class Python:
         memory_mb: int = 1024,
         unenforced: list[str] | None = None,
     ) -> None:
-        """url: of a SandboxFusion server; by default bubblewrap on this machine.
+        """url: address of a SandboxFusion server; by default bubblewrap on this machine.
         token_env: environment variable with that server's bearer token.
         packages: whether programs can import the packages that are installed here.
         wall_s: most seconds of a call.

@@ -29,10 +29,10 @@ class Search:
         deadline_s: float = 30.0,
     ) -> None:
         """url: server to search, or several that are asked in turn.
-        dialect: what the servers understand; by default batch.
+        dialect: protocol of the servers; by default batch.
         corpus: file of passages from which the index is built if it is not there.
         index: folder of an index, or a file that faiss made of the lines of `corpus`.
-        model: of sentence-transformers, for an index of vectors instead of BM25.
+        model: sentence-transformers model, for an index of vectors instead of BM25.
         topk: documents of a search.
         deadline_s: most seconds of a search.
         """

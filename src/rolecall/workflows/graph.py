@@ -40,7 +40,7 @@ async def graph(
 ) -> Turn:
     """Agents whose predecessors have spoken speak at once.
 
-    sees: for each agent whose words it reads, of this round (`now`) and of all rounds before it
+    sees: the agents whose words each agent reads, in this round (`now`) and in all rounds before it
         (`before`).
     answer: the agent whose last turn is the answer.
     rounds: times that every agent speaks.

@@ -25,7 +25,7 @@ async def leader_and_peers(
     """Answers are judged by `World.step`, so the world must have one that judges them.
 
     candidates: the leader's answers to one prompt in training.
-    rounds: in each but the first, peers revise what they said after the leader's answer.
+    rounds: number of rounds; from the second on peers revise after the leader's answer.
     """
     peers = team.role("peer")
     proposals: list[Turn] = []

@@ -41,7 +41,7 @@ async def search_team(
 
     max_steps: most steps; each is a verdict and a search, and the last one is the answer.
     history: newest searches that agents see, with what they found.
-    on_unparsable: what a verdict counts as that cannot be read.
+    on_unparsable: verdict to use if a verdict cannot be read.
     """
     results: list[tuple[Said, Said]] = []
     for step in range(1, max_steps):

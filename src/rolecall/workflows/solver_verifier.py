@@ -39,7 +39,7 @@ async def solver_verifier(
     """Several agents may play the verifier, and all must approve.
 
     rounds: most solutions.
-    on_unparsable: what a verdict without a readable tag counts as; `retry` asks once more and then
+    on_unparsable: verdict to use if there is no readable tag; `retry` asks once more and then
         rejects.
     candidates: answers drawn at each turn, of which the best is played (for AT-GRPO).
     """

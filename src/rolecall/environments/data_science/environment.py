@@ -61,7 +61,7 @@ class DataScienceEnvironment:
         root: folder to which the paths of rows are relative; by default that of their file.
         kinds: kinds of generated tables; by default all.
         test_size: generated test tables; by default 100.
-        url: of a SandboxFusion server; by default bubblewrap on this machine.
+        url: address of a SandboxFusion server; by default bubblewrap on this machine.
         token_env: environment variable with that server's bearer token.
         wall_s: most seconds of a call.
         memory_mb: most memory of a call.

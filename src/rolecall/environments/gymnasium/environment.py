@@ -60,13 +60,13 @@ class GymnasiumEnvironment:
         test_size: int = 200,
     ) -> None:
         """make: a registered id (`FrozenLake-v1`) or an import path (`package.module:Name`).
-        options: what it is made with.
-        rules: what agents are told.
+        options: keyword arguments of its constructor.
+        rules: text that explains the world to agents.
         actions: names of Discrete actions; by default their numbers.
         show: import path of a function that makes text of an observation; by default str.
         low: least sum of rewards, which scores 0.
         high: largest sum of rewards, which scores 1.
-        penalty: taken from the reward of an illegal action.
+        penalty: amount subtracted from the reward of an illegal action.
         step_rewards: pay each action at once; leave out the reward `correct` with it, or the same
             is paid twice.
         test_size: tasks of the test split.

@@ -61,14 +61,14 @@ class LlmEnvironment:
         opens: bool = False,
     ) -> None:
         """policy: the frozen policy that answers.
-        system: who the model is to be.
+        system: system prompt of the model.
         train, test: local files or hub data sets; one, or a list of several.
         question: column of what agents are told.
         answer: column of the reference answer; null where there is none.
         secret: column of what the frozen model alone knows.
         score: `equal` compares the agents' last `<answer>` with the row's; `model` asks the frozen
             model, which is shown the answer then and only then.
-        scoring: with `score: model`, what it is asked at the end.
+        scoring: the question that it is asked at the end, with `score: model`.
         done: text with which the model ends the dialogue; empty for none.
         opens: whether the model speaks first.
         """

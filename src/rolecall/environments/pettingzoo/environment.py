@@ -41,8 +41,8 @@ class PettingZooEnvironment:
         test_size: int = 200,
     ) -> None:
         """make: import path of what makes the game (`pettingzoo.classic.tictactoe_v3:env`).
-        options: what it is made with.
-        rules: what agents are told.
+        options: keyword arguments of its constructor.
+        rules: text that explains the world to agents.
         actions: names of the actions; by default their numbers.
         show: import path of a function that makes text of an observation; by default str.
         illegal_reward: all that an agent gets whose second illegal action in a row ends the game.

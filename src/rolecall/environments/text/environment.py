@@ -33,7 +33,7 @@ class TextEnvironment:
         test_size: int | None = None,
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
-        metric: how a text is compared with its references.
+        metric: measure that compares a text with its references.
         question: column of files that holds the text; by default question.
         reference: column of files that holds one reference or a list of them; by default
             reference.

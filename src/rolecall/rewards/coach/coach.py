@@ -46,8 +46,8 @@ class Coach(ScoredActions):
     in_evaluation: score held-out episodes, too.
     cache: folder of earlier scores; equal questions to one model are asked once, also by a
         resumed run. The address is not part of a question.
-    view: what the coach is shown.
-    answers: what its answers must be, and how many may fail.
+    view: limits and texts of what the coach is shown.
+    answers: the form of its answers, and how many may fail.
 
     Raises ValueError for options that do not fit together.
     """
