@@ -62,7 +62,7 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, wrong):
         ("api/data", "log-prob of each sampled token under the sampler"),  # beside a field
         ("api/data", "special tokens; <think> before what began inside it"),  # looks like markup
         ("api/team", "Ask the agent. Raises ValueError"),  # a method with a private name
-        ("api/config", "Most prompt and sampled tokens in one forward"),
+        ("api/config", "Most tokens, prompts included, in one forward"),
         ("config", "runs/<name of the recipe or file>"),
         ("teams", "<use_mcp_tool> with <arguments>"),
     ],

@@ -40,7 +40,8 @@ def prompt_ids(
     options: dict[str, object],
     tools: list[JsonObject] | None = None,
 ) -> Ids:
-    """[P] tokens up to where the assistant starts to speak. `tools`: schemas for the template.
+    """Return the tokens [P] up to where the assistant starts to speak. `tools`: schemas for the
+    template.
 
     user "2+2", assistant [15, 2] (2 = end token), user "sure?" becomes
     tokens("<user>2+2</user><assistant>") + [15, 2] + tokens("<user>sure?</user><assistant>").
@@ -84,7 +85,10 @@ def _asked(
     options: dict[str, object],
     tools: list[JsonObject],
 ) -> _Asked:
-    """`said`: what it takes of each message."""
+    """Return the arguments of the template.
+
+    `said`: a function that picks what it takes of each message.
+    """
     template, chosen = str(tokenizer.chat_template), repr(sorted(options.items()))
     return _Asked((template, *said, chosen, repr(tools)), messages, options, tools)
 
@@ -95,7 +99,9 @@ def _listed(tokens: Ids | None) -> tuple[int, ...] | None:
 
 @lru_cache(maxsize=KEPT)
 def _prompt_ids(tokenizer: Tokenizer, asked: _Asked) -> Ids:
-    """Remembered, because members of a group begin with the same prompt."""
+    """Return the prompt's tokens from a cache, because members of a group begin with the same
+    prompt.
+    """
     messages, options = asked.messages, asked.options
     shown = show(tokenizer, messages)
     schemas = controls(tokenizer).broken_schema(asked.tools)
@@ -281,7 +287,9 @@ def _number(pieces: list[Ids], ids: frozenset[int]) -> int:
 
 @lru_cache(maxsize=KEPT)
 def encode(tokenizer: Tokenizer, text: str) -> Ids:
-    """[N] tokens, read-only: members of a group ask with the same text."""
+    """Return the tokens [N] of a text, read-only and cached: members of a group ask with the same
+    text.
+    """
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
     ids.flags.writeable = False
     return ids

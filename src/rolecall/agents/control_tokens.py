@@ -56,7 +56,7 @@ class Controls:
     ids: frozenset[int]  # of those that are one token
 
     def broken(self, text: str, *, own: Iterable[str] = (), framed: bool = False) -> str:
-        """`text` with a space in each of them: "<|im_end|>" becomes "< |im_end|>".
+        """Put a space into each control token of `text`: "<|im_end|>" becomes "< |im_end|>".
 
         `own` are tags that stay: we wrote them. Special tokens never stay. `framed`: `text` stands
         in a frame of tools.

@@ -88,7 +88,7 @@ class Team:
         self._followers = followers
 
     async def on_actions(self, turns: Sequence[Turn]) -> None:
-        """Each of these is done as an action: its tools, if it called any, have answered."""
+        """Handle actions that are complete: the tools that they called have answered."""
         for turn in turns:
             for follower in self._followers:
                 await follower.on_action(turn, self._answering.recorded.get(turn.path))
@@ -160,7 +160,8 @@ class Member:
         return turn
 
     def candidates(self, number: int) -> Callable[..., Awaitable[list[Turn]]]:
-        """`await team.solver.candidates(4)(x)`: four answers to one prompt, none of them played.
+        """Return a call that samples several answers to one prompt and plays none of them, as in
+        `await team.solver.candidates(4)(x)`.
 
         The workflow plays one with `team.choose(turn)`. An evaluation draws only one, because no
         world tells a team which of its answers is right. Raises ValueError for less than one, and
@@ -292,7 +293,7 @@ class Member:
         return sum(t.agent == self.agent.name and t.chosen and t.path < path for t in turns)
 
     def _prompt(self, messages: list[Message], tools: list[Tool]) -> Ids | None:
-        """[P] tokens; None where the policy's engine takes the messages as they are."""
+        """Return the prompt's tokens [P]; None if the policy's engine takes messages."""
         policy, use = self.agent.policy, self.agent.tools
         if policy.tokenizer is None:
             return None

@@ -22,7 +22,7 @@ def doctor(json_file: Json = None) -> None:
 
 
 def info(json_file: Json = None) -> None:
-    """Versions, devices, extras, and what a config can name."""
+    """Show versions, devices, extras and the names that a config can use."""
     with ends_at_once():
         from rolecall.doctor.info import collect
 

@@ -143,7 +143,7 @@ def _interrupted(error: BaseException | None) -> None:
 
 
 def fill_json_value(arguments: list[str]) -> list[str]:
-    """`--json` may stand alone: without a file after it the JSON goes to the output."""
+    """Give `--json` a value if no file follows it: the JSON is then printed."""
     out: list[str] = []
     for number, argument in enumerate(arguments):
         out.append(argument)

@@ -18,9 +18,10 @@ FIRST = ("trainer", "rollout", "learner", "engine", "team", "policies")
 
 
 def check_options(arguments: list[str], command: Any) -> None:
-    """`command`: the group of all commands, as click makes it; typer has a click of its own.
+    """Refuse options that `command`, click's group of all commands, does not know.
 
-    Raises ConfigError for an option that is a key of a config: `--steps 3`."""
+    Raises ConfigError for an option that is a key of a config: `--steps 3`.
+    """
     words = list(arguments)
     while hasattr(command, "commands"):
         name = next((word for word in words if not word.startswith("-")), None)

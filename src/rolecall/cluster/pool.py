@@ -111,7 +111,7 @@ class Seat:
     gpus: tuple[int, ...]
 
     def take(self, *, again: bool = False) -> tuple[Options, str]:
-        """Ray's options for the actor, and its GPUs as CUDA_VISIBLE_DEVICES has them.
+        """Return Ray's options for the actor, and its GPUs in the form of CUDA_VISIBLE_DEVICES.
 
         Raises NoRoomError as `Pool.gpus`, and where they are on several machines.
         """
@@ -129,7 +129,7 @@ class Seat:
 def place_actor(
     session: RaySession, seat: Seat | None, number: int, *, avoided: str = ""
 ) -> tuple[Options, str | None]:
-    """Ray's options for the actor of this number among its like, and the GPUs that it sees.
+    """Return Ray's options for the actor of this number among its kind, and the GPUs that it sees.
 
     Without a seat it has none. `avoided`: a machine that may be gone. Raises NoRoomError.
     """

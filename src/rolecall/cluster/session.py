@@ -129,7 +129,7 @@ class RaySession:
         return str(self.ray.get_runtime_context().get_node_id())
 
     def actor_options(self, number: int, *, avoided: str = "") -> Options:
-        """Ray's for the actor of this number among its like, which has no GPU.
+        """Return Ray's options for an actor without GPUs, by its number among its kind.
 
         Actors go round the machines and share their cores, as processes do. `avoided`: a machine
         that may be gone, of which Ray learns late.

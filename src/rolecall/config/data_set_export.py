@@ -65,7 +65,9 @@ def collect_config(given: JsonObject) -> CollectConfig:
 
 
 def _as_option(problem: str) -> str:
-    """`best_of: ...` -> `--best-of: ...`."""
+    """Return a problem with the option's name in place of the key: `--best-of: ...` for `best_of:
+    ...`.
+    """
     key, _, message = problem.partition(": ")
     if not key:
         return f"--pairs: {message.partition(' (it is ')[0]}"

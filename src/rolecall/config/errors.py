@@ -25,7 +25,8 @@ LISTS = ("list_type", "tuple_type", "set_type", "frozen_set_type")
 def explain(
     error: ValidationError, model: type[BaseModel], given: JsonValue, *, prefix: str = ""
 ) -> ConfigError:
-    """Pydantic's findings about `given`, as `policies.small.optimiser: unknown key; did you ...`.
+    """Explain pydantic's errors about `given`, as in `policies.small.optimiser: unknown key; did
+    you ...`.
 
     Of the branches of a union that all fail, the first one speaks that a mapping can be of.
     """

@@ -63,7 +63,9 @@ class EvaluationConfig(Section):
     @field_validator("samples", mode="before")
     @classmethod
     def _check_samples(cls, given: JsonValue) -> JsonValue:
-        """One line for a wrong number of a source, where the union would have one for each type."""
+        """Refuse a wrong number of a source in one line; the union would give one line for each
+        type.
+        """
         for source, number in given.items() if isinstance(given, Mapping) else ():
             if type(number) is not int or number < 1:
                 raise ValueError(f"{source} needs a whole number of at least 1")

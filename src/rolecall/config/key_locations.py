@@ -36,7 +36,7 @@ class KeyLocations:
         return replace(self, lines=self.lines | own)
 
     def locate(self, problem: str) -> str:
-        """`learner.dtype: ...` -> `team.yaml:12: learner.dtype: ...`."""
+        """Put the place of a problem's key before it: `team.yaml:12: learner.dtype: ...`."""
         match = _KEY.match(problem)
         key = re.sub(r"\[(\d+)\]", r".\1", match[0]) if match and self.file else ""
         while key:

@@ -58,7 +58,7 @@ def find(source: str) -> Path:
 
 
 def load(path: Path, overrides: list[str] | None = None) -> Config:
-    """Read, override by dotted keys (`trainer.steps=5`), check. Raises ConfigError.
+    """Read a config, override its dotted keys (`trainer.steps=5`) and check it. Raises ConfigError.
 
     A mapping is merged into the one of the file; an empty one clears it (`rewards={}`), so
     `rewards={} rewards.coach=1` replaces it, or adds it (`critics.agent={}`). Of a file
@@ -203,7 +203,9 @@ def _without_wrong(error: ValidationError, plain: Any, locations: KeyLocations) 
 
 
 def _by_name(loaded: DictConfig, overrides: list[str]) -> list[str]:
-    """`algorithm: drmas` and `algorithm.agg=token` add up; `algorithm=grpo` starts anew."""
+    """Expand names: `algorithm: drmas` and `algorithm.agg=token` add up, and `algorithm=grpo`
+    starts anew.
+    """
     for key in (key for key, _, value in map(_parts, overrides) if _empty(value)):
         OmegaConf.update(loaded, key, {}, merge=False)
     named = [(loaded, key, key) for key in NAMED]

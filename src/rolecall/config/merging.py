@@ -20,7 +20,7 @@ def dotlist(overrides: list[str]) -> DictConfig:
 
 
 def over(below: DictConfig, found: DictConfig) -> DictConfig:
-    """`found` over `below`: mappings are merged key by key, all else is replaced.
+    """Lay `found` over `below`: mappings are merged key by key, everything else is replaced.
 
     A section with another name starts anew: the options of the first are not its own.
     """
@@ -62,7 +62,7 @@ def _section_name(section: DictConfig | str | None) -> str | None:
 
 
 def _whole(config: DictConfig) -> DictConfig:
-    """`algorithm: drmas` as a mapping, which one with options can be merged with."""
+    """Return `algorithm: drmas` as a mapping, which can be merged with options."""
     for key in NAMED:
         if isinstance(config.get(key), str):
             config[key] = {"name": config[key]}

@@ -455,7 +455,7 @@ class Config(Section):
         return self.get_engine(policy).takes_text(self.policies[policy].base)
 
     def locate_problems(self, problems: Iterable[str]) -> ConfigError:
-        """One error of all problems, each with the line of the file where its key stands."""
+        """Return one error of all problems, each with the line of the file where its key stands."""
         return ConfigError(*map(self._locations.locate, problems))
 
     @model_validator(mode="before")
@@ -505,7 +505,7 @@ class Config(Section):
 
 
 def _section(given: JsonValue) -> JsonValue:
-    """`vllm` stands for {name: vllm}, and `auto` for what it is here."""
+    """Expand a name to its section: `vllm` to {name: vllm}, and `auto` to what it means here."""
     section = {"name": given} if isinstance(given, str) else given
     if isinstance(section, Mapping) and section.get("name") == "auto":
         return {**section, "name": automatic()}

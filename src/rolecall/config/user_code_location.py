@@ -26,7 +26,9 @@ def is_users(code: CodeType) -> bool:
 
 
 def locate_error(error: BaseException) -> str:
-    """`team.py:12 in debate`: where user code was when the error arose; "" if it was not there."""
+    """Return where user code was when the error arose, as in `team.py:12 in debate`; "" if it was
+    not involved.
+    """
     location, trace = "", error.__traceback__
     while trace is not None:
         if is_users(trace.tb_frame.f_code):
@@ -68,7 +70,7 @@ def waits_for_another(task: asyncio.Task[Any]) -> str:
 
 
 def locate_definition(call: UserCallable) -> str:
-    """`reward.py:7`: where a function, or the method that a class calls, begins."""
+    """Return where a function, or the method that a class calls, begins: `reward.py:7`."""
     function = inspect.unwrap(call if inspect.isroutine(call) else type(call).__call__)
     code = getattr(function, "__code__", None)
     return f"{_shown(code.co_filename)}:{code.co_firstlineno}" if code else repr(call)

@@ -15,7 +15,7 @@ class ConfigError(ValueError):
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """`; nearest: a, b` or the whole list if nothing is near."""
+    """Return `; nearest: a, b`, or the whole list if no name is near."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     return f"nearest: {', '.join(close)}" if close else f"there are: {', '.join(sorted(known))}"
 

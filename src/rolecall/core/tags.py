@@ -27,7 +27,8 @@ def thinking(text: str) -> str:
 
 
 def find_tag(text: str, name: str) -> str | None:
-    """Content of the last complete `<name>...</name>` after thinking; None if there is none.
+    """Return the content of the last complete `<name>...</name>` after thinking; None if there is
+    none.
 
     Tags are matched in any case. Reversed or nested tags make the text unreadable: None.
     """

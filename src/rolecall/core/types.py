@@ -197,8 +197,8 @@ class Turn:
         return visible(self.text)
 
     def tag(self, name: str) -> str | None:
-        """Content of the last complete `<name>...</name>` after thinking, stripped and in lower
-        case; None if there is none or the turn was cut by its length limit.
+        """Return the content of the last complete `<name>...</name>` after thinking, stripped and
+        in lower case; None if there is none or the turn was cut by its length limit.
         """
         content = None if self.finish == "length" else find_tag(self.text, name)
         return None if content is None else content.lower()
@@ -306,11 +306,11 @@ class Episode:
         return agent if agent in self.rewards else "team"
 
     def outcome(self, agent: str) -> float:
-        """R(e, i): the agent's own outcome plus the team's."""
+        """Return R(e, i): the agent's own outcome plus the team's."""
         return self.rewards.get(agent, 0.0) + self.rewards.get("team", 0.0)
 
     def total(self, turn: Turn) -> float:
-        """s_t: the outcome of the turn's agent plus the turn's own reward."""
+        """Return s_t: the outcome of the turn's agent plus the turn's own reward."""
         return self.outcome(turn.agent) + turn.score
 
 

@@ -39,7 +39,8 @@ Reward = Literal["logit", "raw"]
 
 
 def discrimination_loss(expert: Tensor, policy: Tensor) -> Tensor:
-    """Cross-entropy of logits f - log pi [M] of experts, which are 1, and of policies, which are 0.
+    """Return the cross-entropy of logits f - log pi [M], with label 1 for experts and 0 for
+    policies.
 
     The sum of both halves' means: D = .5 everywhere -> 2 ln 2 = 1.386294.
     """
@@ -192,12 +193,12 @@ class Discriminator:
         return prompt[-(longest - len(utterance)) :].astype(np.int32), utterance.astype(np.int32)
 
     def _scores(self, agent: str, features: Tensor) -> Tensor:
-        """f, [M]."""
+        """Return f [M], an agent's scores of its turns."""
         scores: Tensor = self.scorers[agent](features)[:, 0]
         return scores
 
     def save(self, folder: Path) -> None:
-        """Scorers, optimizer state and what is replayed."""
+        """Save the scorers, the optimizer's state and the replay."""
         replay = [[_as_state(seen) for seen in step] for step in self.replay]
         state = {
             "scorers": self.scorers.state_dict(), "stepper": self.stepper.state_dict(),

@@ -156,7 +156,7 @@ class JointCritic:
         return values
 
     def save(self, folder: Path) -> None:
-        """Weights, head, moments and optimizer state."""
+        """Save weights, head, moments and the optimizer's state."""
         self.model.save(folder)
         moments = [self.moments.mean, self.moments.square, self.moments.weight]
         state = {

@@ -40,7 +40,8 @@ class Vdn(nn.Module):
 
 
 def monotone_mix(q: Tensor, w1: Tensor, *, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-    """Q = ELU(sum_i q_i |w1_i| + b1) . |w2| + b2 never falls when a utility rises (1803.11485).
+    """Return Q = ELU(sum_i q_i |w1_i| + b1) . |w2| + b2, which never falls when a utility rises
+    (1803.11485).
 
     q [B, A], w1 [B, A, W], b1 [B, W], w2 [B, W], b2 [B] -> [B]. W = 1, w1 (.5, -.5), b1 0, w2 2,
     b2 .1: q (1.2, .3) -> ELU(.75) * 2 + .1 = 1.6; q (-1, 0) -> -.686939.
@@ -90,7 +91,7 @@ def _two_layers(num_in: int, hidden: int, num_out: int) -> nn.Sequential:
 
 @torch.no_grad()
 def advantages(mixer: Mixer, q: Tensor, v: Tensor, state: Tensor, active: Tensor) -> Tensor:
-    """A_i = f(q_i, q_-i; s) - f(v_i, q_-i; s): what the team gained by agent i's words.
+    """Return A_i = f(q_i, q_-i; s) - f(v_i, q_-i; s): what the team gained by agent i's words.
 
     q, v, active [B, A], state [B, S] -> [B, A], 0 for inactive agents, no gradient. VDN, where A_i
     is q_i - v_i: q (1.2, .3), v (1.0, .5) -> (.2, -.2). The formulation is our own.

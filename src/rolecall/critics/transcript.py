@@ -98,7 +98,7 @@ def _pieces(
 
 
 def without_headers(text: str, names: Collection[str]) -> str:
-    """ "4\n[judge]\nright" -> "4\n[ judge]\nright": nobody speaks in the name of another."""
+    """Break headers inside a text, so that nobody speaks in the name of another."""
     anyone = "|".join(map(re.escape, sorted(names)))
     return re.sub(rf"^(\s*\[)(?=(?:{anyone})\][^\S\n]*$)", r"\1 ", text, flags=re.MULTILINE)
 

@@ -116,7 +116,7 @@ class UtilityCritic:
     def fit(
         self, episodes: list[Episode], targets: list[list[float]], *, epochs: int
     ) -> dict[str, float]:
-        """(Q - y)^2 + mean of (v_i - q_i)^2 over joint steps; `targets` by episode.
+        """Minimise (Q - y)^2 + mean of (v_i - q_i)^2 over joint steps; `targets` by episode.
 
         `cut`: rows of transcripts whose oldest turns were dropped because all were too long.
         """

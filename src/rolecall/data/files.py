@@ -25,7 +25,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Each row with its number from 1 (for JSON Lines the line's number).
+    """Yield each row with its number from 1 (for JSON Lines the line's number).
 
     Raises ValueError that names file and row for the first row that cannot be read, and for a
     file without rows.

@@ -27,7 +27,7 @@ class DataSet:
 
 
 def _of_places(name: str) -> DataSet:
-    """One that environments also find by its name."""
+    """Return a data set that environments also find by its name."""
     splits = KNOWN[name]
     [hub] = {hub for hub, _ in splits.values()}
     return DataSet(name, "math", hub, {split: file for split, (_, file) in splits.items()})

@@ -66,7 +66,7 @@ def is_blank(value: JsonValue) -> bool:
 
 
 def named_rows(path: Path, *, ids: Sequence[str] = ("id",)) -> Iterator[tuple[str, str, Row]]:
-    """(id, place, row) of each row, the place as messages name it.
+    """Yield (id, place, row) of each row, with the place as messages name it.
 
     The id is what stands in the first of the columns `ids` that the row has, else the name of the
     file and the row's number; so the same file gives the same ids. The number is also added to an
@@ -92,7 +92,7 @@ def named_rows(path: Path, *, ids: Sequence[str] = ("id",)) -> Iterator[tuple[st
 
 
 def given_id(row: Row, ids: Sequence[str]) -> tuple[str, str]:
-    """(column, id) of the first of the columns that holds one, else ("", "").
+    """Return (column, id) of the first of the columns that holds an id, else ("", "").
 
     A whole number is the same id however a file writes it: 4, 4.0 and "4".
     """

@@ -19,7 +19,8 @@ def check_name(path: Path) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[Row], *, columns: Mapping[str, str]) -> None:
-    """`columns`: each one's type, so that a Parquet file without rows has them too.
+    """Write rows to a file. `columns`: each column's type, so that a Parquet file without rows has
+    them too.
 
     Types are text, number, ints (a list) and messages (dictionaries of role and content).
     """

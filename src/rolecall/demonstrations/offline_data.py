@@ -83,7 +83,7 @@ def check_readable(path: str | Path) -> None:
 
 
 def preferences(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
-    """One group of two episodes a row, with team rewards 1 and 0; tokenised once, here.
+    """Return one group of two episodes for each row, tokenised, with team rewards 1 and 0.
 
     Raises ValueError that names file and row of one without a pair.
     """
@@ -102,7 +102,7 @@ def preferences(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
 def demonstrations(
     path: str | Path, agents: dict[str, Agent], *, in_parts: bool = True
 ) -> list[Group]:
-    """One group of one episode a row, with team reward 1; tokenised once, here.
+    """Return one group of one episode for each row, tokenised, with team reward 1.
 
     Raises ValueError that names file and row of one in which the agent says nothing; without
     `in_parts`, also of one of which only parts are imitated.
@@ -150,7 +150,7 @@ def check_shown(path: str | Path, agents: Collection[str], *, alone: str | None)
 def _rows(
     path: str | Path, agents: dict[str, Agent]
 ) -> Iterator[tuple[str, JsonObject, Agent, str]]:
-    """Each row with its id, its agent, and its place as messages name it."""
+    """Yield each row with its id, its agent, and its place as messages name it."""
     check_readable(path)
     file = Path(path).expanduser()
     trained = [agent for agent in agents.values() if agent.trainable]
@@ -231,7 +231,8 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int, *, pla
 
 
 def _imitated(row: JsonObject, place: str, agent: Agent) -> list[Said]:
-    """All that the agent says in a demonstration, each time with what it was shown before."""
+    """Return all that the agent says in a demonstration, each time with what it was shown
+    before."""
     if _has_tokens(row, ("completion",), place, agent):
         if is_parts(row.get("completion")):
             raise ValueError(

@@ -23,7 +23,7 @@ EXTRAS = {  # extra -> module
 
 
 def collect() -> Record:
-    """versions, devices, extras and the built-in names of each kind."""
+    """Return versions, devices, extras and the built-in names of each kind."""
     return {
         "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
         "devices": _devices(),

@@ -45,7 +45,10 @@ class DebateEnvironment:
         self.level, self.test_size = level or 2, test_size or 200
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+        """Return the tasks of a split, "train" or "test".
+
+        Raises ValueError for a missing source or a malformed row.
+        """
 
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:

@@ -81,7 +81,8 @@ def metric_named(name: str) -> Metric:
 
 
 def normalise(score: float, *, baseline: float, best: float) -> float:
-    """0 at the baseline or worse, 1 at the best known score, more above it (DSBench, 2409.07703).
+    """Return 0 at the baseline or worse, 1 at the best known score, more above it (DSBench,
+    2409.07703).
 
     normalised(0.5, baseline=0.9, best=0.1) -> 0.5. Raises ValueError for equal ends.
     """
@@ -185,8 +186,9 @@ def _smape(truth: Numbers, given: Numbers) -> float:
 
 
 def _quadratic_kappa(truth: Numbers, given: Numbers) -> float:
-    """1 - mean (t_i - g_i)^2 / mean over all i, j of (t_i - g_j)^2: Cohen's kappa with quadratic
-    weights of the numbers themselves, where scikit-learn weighs places among the labels seen.
+    """Return 1 - mean (t_i - g_i)^2 / mean over all i, j of (t_i - g_j)^2: Cohen's kappa with
+    quadratic weights of the numbers themselves, where scikit-learn weighs places among the labels
+    seen.
     """
     if (given != np.round(given)).any():
         raise Invalid("no_class", "quadratic_weighted_kappa takes whole numbers: classes")
@@ -195,7 +197,9 @@ def _quadratic_kappa(truth: Numbers, given: Numbers) -> float:
 
 
 def _map_at_3(truth: Sequence[str], given: Sequence[str]) -> float:
-    """One label is true: 1 over its place among the first three, separated by spaces (Kaggle)."""
+    """Return 1 over the place of the true label among the first three, which spaces separate
+    (Kaggle).
+    """
     scores = []
     for true, guess in zip(truth, given, strict=True):
         first = [canonical(label) for label in guess.split()[:3]]
@@ -225,7 +229,7 @@ def _jaccard(truth: Sequence[str], given: Sequence[str]) -> float:
 
 
 def _pearson(truth: Numbers, given: Numbers) -> float:
-    """0 for predictions that are always the same."""
+    """Return the correlation; 0 for predictions that are always the same."""
     if truth.std() == 0:
         raise ValueError("a correlation with a truth that is always the same")
     return 0.0 if given.std() == 0 else float(np.corrcoef(truth, given)[0, 1])

@@ -25,7 +25,7 @@ def measure(metric: Metric) -> Measure:
     scorer = optional("rouge_score.rouge_scorer", extra="text").RougeScorer([metric])
 
     def rouge(text: str, references: Sequence[str]) -> float:
-        """F-measure; of several references the best."""
+        """Return the F-measure, the best over several references."""
         return float(scorer.score_multi(references, text)[metric].fmeasure)
 
     return rouge
@@ -40,7 +40,7 @@ def _sacrebleu(metric: Metric) -> Measure:
         scorer = sacrebleu.BLEU(effective_order=True)
 
     def score(text: str, references: Sequence[str]) -> float:
-        """All references at once, as the measure itself has it."""
+        """Score a text against all references at once, as the measure itself does."""
         return min(1.0, float(scorer.sentence_score(text, references).score) / 100)
 
     return score

@@ -72,7 +72,7 @@ def import_files(
 
 
 def merge(first: JsonObject, then: JsonObject) -> JsonObject:
-    """`then` beats `first`, key by key also within mappings."""
+    """Merge two mappings key by key; `then` overrides `first`."""
     both = {name for name in first.keys() & then.keys() if isinstance(first[name], dict)}
     within = {n: merge(first[n], then[n]) for n in both if isinstance(then[n], dict)}
     return first | then | within
@@ -87,7 +87,8 @@ def _framework(source: str | None, text: str) -> Framework:
 
 
 def _translated(values: JsonObject, framework: Framework, overrides: list[str]) -> Translation:
-    """Twice, as steps are known only when the rows of the training file are counted."""
+    """Translate twice, because steps are known only when the rows of the training file are
+    counted."""
     settings = {}
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -128,7 +129,8 @@ def check(config: Tree) -> None:
 
 
 def render(found: Translation, files: list[Path]) -> str:
-    """YAML in the order of our own keys; comments say what is to be filled in and what is lost."""
+    """Return YAML in the order of our own keys, with comments on what to fill in and what is
+    lost."""
     names = ", ".join(path.name for path in files)
     lines = [f"# From {names} of {found.framework.title}, by rolecall import."]
     lines += [f"# Fill in {key}: {' '.join(what.split())}" for key, what in found.edits.items()]

@@ -124,7 +124,7 @@ def show_value(value: JsonValue) -> str:
 
 
 def set_key(config: Tree, ours: str, value: JsonValue) -> None:
-    """put({}, "a.b", 1) makes {"a": {"b": 1}}."""
+    """Set a dotted key: put({}, "a.b", 1) makes {"a": {"b": 1}}."""
     *path, last = ours.split(".")
     for key in path:
         config = config.setdefault(key, {})
@@ -132,7 +132,8 @@ def set_key(config: Tree, ours: str, value: JsonValue) -> None:
 
 
 def places(config: Tree, ours: str) -> list[str]:
-    """`policies.*.base` -> `policies.solver.base`, `policies.verifier.base`.
+    """Return the keys that a pattern stands for: `policies.solver.base` and others for
+    `policies.*.base`.
 
     A policy that nobody trains has no optimizer and no adapter.
     """

@@ -36,7 +36,7 @@ SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine",
 
 
 def tidy(values: JsonObject) -> JsonObject:
-    """`default_agent.seed` and the keys of mappings stand by themselves."""
+    """Return the values with `default_agent.seed` and the keys of mappings as keys of their own."""
     settings: JsonObject = {}
     for key, value in values.items():
         name = key.removeprefix("default_agent.")
@@ -66,7 +66,7 @@ def build(given: Given) -> Tree:
 
 
 def _rows(given: Given, config: Tree) -> None:
-    """`json@FOLDER` is a folder of files."""
+    """Set the files of rows; `json@FOLDER` is a folder of files."""
     for key, split in (("prompt_data", "train"), ("eval_dataset", "test")):
         value = given[key]
         if value is None and split == "test":

@@ -17,7 +17,8 @@ SECTIONS = {"ppo": "ppo", "grpo": "grpo", "dpo": "dpo"}
 
 
 def tidy(values: JsonObject) -> JsonObject:
-    """`model.generation` spells keys of `model`; the nearer one counts."""
+    """Return the values with keys of `model.generation` as those of `model`; the nearer key
+    counts."""
     return {
         key: value
         for key, value in values.items()
@@ -26,7 +27,7 @@ def tidy(values: JsonObject) -> JsonObject:
 
 
 def build(given: Given) -> Tree:
-    """One agent on one policy, in one of our environments."""
+    """Build a config with one agent on one policy, in one of our environments."""
     config: Tree = {"team": {}, "policies": {"policy": {}}}
     algorithm = given.choose("training.algorithm", SECTIONS, "no such algorithm")
     _tasks(given, config)

@@ -112,7 +112,7 @@ def _of_yaml(text: str) -> JsonObject:
 
 
 def _of_words(words: list[str]) -> JsonObject:
-    """`a.b=1`, `+a.b=1`, `--a 1`, `--a=1`, `--a 1 2` and `--a` for true."""
+    """Read options: `a.b=1`, `+a.b=1`, `--a 1`, `--a=1`, `--a 1 2`, and `--a` for true."""
     options: Options = {}
     option: str | None = None
     listed: list[JsonValue] = []
@@ -168,7 +168,7 @@ def _count(value: JsonValue, counts: dict[int, int]) -> int:
 
 
 def parse_value(text: str) -> Any:
-    """1e-6 -> a float, [1,2] -> a list, {"a": 1} -> a mapping; what is no YAML is text."""
+    """Parse a value as YAML, with 1e-6 as a float; what is no YAML is text."""
     if UNKNOWN in text and not text.lstrip().startswith("{"):
         return text
     if text.lstrip().startswith("{"):

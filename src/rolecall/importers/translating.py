@@ -75,7 +75,8 @@ def translate(
     rows: int | None = None,
     steps: int | None = None,
 ) -> Translation:
-    """`rows` of the training file and `steps` are what the values themselves cannot say.
+    """Translate values of another framework. `rows` of the training file and `steps` cannot be read
+    from the values.
 
     Raises ConfigError for a key that the framework does not have.
     """
@@ -140,7 +141,7 @@ def check_types(values: JsonObject, framework: Framework) -> None:
 
 
 def _harmless(value: JsonValue, key: Key) -> bool:
-    """1 and True are different values, 1 and 1.0 are not."""
+    """Return whether dropping a value changes nothing; 1 and True differ, 1 and 1.0 do not."""
     return any(
         value == other and isinstance(value, bool) == isinstance(other, bool)
         for other in key.harmless or ()

@@ -81,7 +81,7 @@ class LogProbs(Module):
         return sampled, entropies, None if states is None else _repeated(states, row.again)
 
     def row(self, batch: Batch, *, device: torch.device) -> Row:
-        """All tokens of the batch."""
+        """Return all tokens of the batch as one row."""
         tokens = torch.from_numpy(batch.tokens).long().to(device)
         target = torch.from_numpy(np.flatnonzero(batch.mask)).to(device)
         keep, again = _reads(batch, device=device)

@@ -33,7 +33,8 @@ def is_frozen(head: Module) -> bool:
 def frozen_head_logprobs(
     head: Module, states: Tensor, ids: Tensor, temperature: Tensor, *, rows: int, vocabulary: int
 ) -> Tensor:
-    """Log-prob of tokens [M] under head(states [M, W])[:, :vocabulary] / temperature [M].
+    """Return the log-prob of tokens [M] under head(states [M, W])[:, :vocabulary] / temperature
+    [M].
 
     Never holds more than [rows, V]. Without a gradient by the temperature.
     """
@@ -69,7 +70,9 @@ class _OfFrozenHead(Function):
 
 
 def become_slopes(logits: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:
-    """Log-probs of the tokens [M]; the logits [M, V] become the gradients of each by its logits."""
+    """Return log-probs of the tokens [M]; the logits [M, V] become the gradients of each by its
+    logits.
+    """
     if runs_on_numba(logits):
         kernels.use_threads()
         logprobs, size = torch.empty_like(temperature), logits.shape[1]

@@ -81,7 +81,9 @@ class LocalLearner(Learner):
         self._rest()
 
     def forward(self, batch: Batch, *, entropy: bool = False, reference: bool = False) -> Outputs:
-        """Log-probs of the sampled tokens at their sampling temperature, and values with a head."""
+        """Return the log-probs of the sampled tokens at their sampling temperature, and values with
+        a head.
+        """
         using = (self.reference_pass if reference else None) or self.own_pass
         with_values = self.head is not None and not reference
         sampled, entropies, states = using(
@@ -166,7 +168,7 @@ class LocalLearner(Learner):
 
     @contextmanager
     def _as_reference(self) -> Iterator[None]:
-        """Inside, an adapter has the weights of its refreshed reference."""
+        """Give an adapter the weights of its refreshed reference inside the context."""
         if self.refreshed is None or self.reference != "base":
             yield
             return
@@ -202,7 +204,7 @@ class LocalLearner(Learner):
     async def update(
         self, steps: list[list[Batch]], algorithm: Objective, *, per_agent: bool
     ) -> list[Update]:
-        """One optimizer step for each list of micro-batches.
+        """Take one optimizer step for each list of micro-batches.
 
         Loss sums and counts are added over all micro-batches of a step, and the gradient is
         divided once. `per_agent` also measures each agent's gradient, which costs one more copy

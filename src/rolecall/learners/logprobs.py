@@ -17,7 +17,9 @@ LARGEST_LOGITS = 2**26  # that are held at once, 256 MB in float32
 def logits_to_logprobs(
     logits: Tensor, ids: Tensor, temperature: Tensor, *, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-prob of tokens [M] under logits [M, V] / temperature [M], and the entropies [M]."""
+    """Return the log-prob of tokens [M] under logits [M, V] / temperature [M], and the entropies
+    [M].
+    """
     scaled = logits.float() / temperature[:, None]
     # Not log_softmax, which would keep one more number for every token of the vocabulary.
     total = scaled.logsumexp(-1)

@@ -19,7 +19,7 @@ from rolecall.core.json_types import State
 def adamw(
     config: Optimizer, parameters: Iterable[torch.nn.Parameter], *, undecayed: set[int]
 ) -> torch.optim.AdamW:
-    """`undecayed`: ids of parameters that are no vectors and have no weight decay all the same."""
+    """Return AdamW. `undecayed`: ids of matrices without weight decay."""
     assert config.lr is not None, "the config fills in the default learning rate"
     groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
     for parameter in parameters:
@@ -113,7 +113,9 @@ class Stepper:
             }
 
     def state_dict(self) -> State:
-        """Moments, and the masters, of which a saved model has only the rounded weights."""
+        """Return the moments, and the master weights, of which a saved model has only the rounded
+        ones.
+        """
         masters = [master.detach() for _, master in self._cast()]
         optimizer = self.optimizer.state_dict()
         return {"optimizer": optimizer, "num_steps": self.num_steps, "masters": masters}

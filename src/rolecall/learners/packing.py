@@ -196,7 +196,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
 
 
 def _part(batch: Batch, agents: list[str], agent: str) -> Batch:
-    """One agent's turns of a batch: the same tokens, of which others' sampled ones are context."""
+    """Return one agent's turns of a batch: the same tokens, with what others sampled as context."""
     mine = np.array([name == agent for name in agents])
     own = mine[batch.turn] & (batch.mask > 0)
     return replace(

@@ -40,7 +40,8 @@ class Peak:
 def estimate_memory(
     config: Config, *, auto: str = "cpu", activations: Activations = "measured"
 ) -> list[Need]:
-    """Each policy, reference, critic, opponent pool, the engines' weights and caches.
+    """Return the needs of each policy, reference, critic and opponent pool, and of the engines'
+    weights and caches.
 
     `auto`: the device that this name stands for; `activations`: what is said about what batches
     keep, which takes seconds to measure. Raises ConfigError for an adapter that fits no layer,

@@ -15,7 +15,7 @@ def is_dropped(turn: Turn) -> bool:
 
 
 def coach_metrics(turns: Iterable[Turn]) -> dict[str, float]:
-    """{"coach/solver/score": .. in 0..10, "coach/solver/errors": .., "coach/tokens": ..,
+    """Return {"coach/solver/score": .. in 0..10, "coach/solver/errors": .., "coach/tokens": ..,
     "coach/cost_usd": .., "coach/latency_s": mean of those that were asked}; {} without a coach.
     """
     scores: defaultdict[str, list[float]] = defaultdict(list)

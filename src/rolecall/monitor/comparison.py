@@ -19,7 +19,7 @@ class Measure:
     margin: float | None  # None: of a single task
 
     def __str__(self) -> str:
-        """`0.412 +- 0.031`, or `0.412 +- n/a`."""
+        """Return `0.412 +- 0.031`, or `0.412 +- n/a`."""
         return f"{self.mean:.3f} +- {'n/a' if self.margin is None else f'{self.margin:.3f}'}"
 
 
@@ -88,7 +88,9 @@ def _metrics_of_both(records: tuple[Record, Record]) -> list[str]:
 
 
 def metric_names(record: Record) -> list[str]:
-    """Names that carry a margin: {"avg@8": .., "avg@8_margin": .., "step": ..} -> ["avg@8"]."""
+    """Return the names that have a margin: {"avg@8": .., "avg@8_margin": .., "step": ..} ->
+    ["avg@8"].
+    """
     return [name for name in record if f"{name}_margin" in record]
 
 
@@ -98,7 +100,8 @@ def measure(record: Record, metric: str) -> Measure | None:
 
 
 def _parts(kind: str, before: Record, after: Record) -> list[tuple[str, tuple[Record, Record]]]:
-    """Name, and what either evaluation says of it; nothing where there is only one."""
+    """Return each part's name and what either evaluation says of it; [] if there is only one
+    part."""
     first, last = before.get(kind, {}), after.get(kind, {})
     names = sorted({*first, *last})
     if len(names) < 2:

@@ -40,20 +40,20 @@ class Pictures(NamedTuple):
 
 
 def pictures(records: list[Record], agents: Iterable[str] = ()) -> Pictures:
-    """`agents` fixes the colours; by default those that the records name."""
+    """Draw the curves. `agents` fixes the colours; by default those that the records name."""
     names = list(agents) or agent_names(records)
     light, dark = (choose_look(names, dark=dark) for dark in (False, True))
     return Pictures(*_wide_and_narrow(records, light), *_wide_and_narrow(records, dark))
 
 
 def agent_names(records: list[Record]) -> list[str]:
-    """["solver"] for a record with the key `agent/solver/reward`."""
+    """Return the agents of the records: ["solver"] for a key `agent/solver/reward`."""
     names = {key.split("/")[1] for r in records for key in r if key.startswith("agent/")}
     return sorted(names)
 
 
 def _wide_and_narrow(records: list[Record], look: Look) -> tuple[bytes, bytes]:
-    """One sheet holds a legend, the cells, and below them the legend of the narrow picture."""
+    """Draw one sheet with a legend, the cells, and below them the legend of the narrow picture."""
     figure = Figure(dpi=DPI, facecolor=look.paper)
     grid = _panels(figure, records, look)
     handles, labels = grid[0].get_legend_handles_labels()

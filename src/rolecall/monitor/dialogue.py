@@ -17,7 +17,7 @@ NARROWEST = 28  # letters of a column in which an attempt can still be read
 
 
 def talk_panel(talk: Talk, *, known: dict[str, Colour]) -> RenderableType:
-    """One conversation with its task and reference."""
+    """Return a panel with one conversation, its task and its reference."""
     parts: list[RenderableType] = [
         Text(visible(talk.question)),
         Text.assemble(("reference: ", "dim"), (visible(talk.reference), "bold")),
@@ -33,7 +33,7 @@ def talk_panel(talk: Talk, *, known: dict[str, Colour]) -> RenderableType:
 
 
 def ending(talk: Talk, *, name: str, known: dict[str, Colour], width: int) -> Text:
-    """`best   score 1  solver: ... so the answer is 4`: how the last turn ended, in one line."""
+    """Return in one line how the last turn ended: `best score 1 solver: ... so the answer is 4`."""
     turns = [turn for turn in talk.turns if turn.chosen]
     line = Text.assemble((f"{name:5}  ", "dim"), _score(talk), "  ")
     if turns:

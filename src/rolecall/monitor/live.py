@@ -195,7 +195,9 @@ class LiveTable:
 
 
 def evaluation_line(record: Record) -> str:
-    """`before, on test: avg@8 0.412 +- 0.031, pass@8 0.871 +- 0.030 (210 tasks)`."""
+    """Return an evaluation in one line: `before, on test: avg@8 0.412 +- 0.031, pass@8 0.871 +-
+    0.030 (210 tasks)`.
+    """
     when = str(record.get("when", "evaluation"))
     if when == "during":
         when = f"during, step {record.get('step', '-')}"

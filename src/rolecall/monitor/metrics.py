@@ -21,8 +21,8 @@ WALL_SHARES = (5, 10, 25, 50, 75, 90, 95, 100)  # percent of a step's episodes, 
 
 
 def evaluation_metrics(found: Record, area: str = "evaluation") -> dict[str, float]:
-    """{"avg@8": 0.5, "by_source": {"gsm8k": {"avg@8": 0.25}}} -> {"evaluation/avg@8": 0.5,
-    "evaluation/by_source/gsm8k/avg@8": 0.25}.
+    """Flatten an evaluation: {"avg@8": 0.5, "by_source": {"gsm8k": {"avg@8": 0.25}}} ->
+    {"evaluation/avg@8": 0.5, "evaluation/by_source/gsm8k/avg@8": 0.25}.
     """
     flat: dict[str, float] = {}
     for name, value in found.items():
@@ -34,7 +34,7 @@ def evaluation_metrics(found: Record, area: str = "evaluation") -> dict[str, flo
 
 
 def rollout_metrics(rollout: Rollout, *, is_data: bool = False) -> dict[str, float]:
-    """reward, score, and for each agent what people look for.
+    """Return reward and score of a rollout, and the metrics of each agent.
 
     `is_data`: the episodes are rows of `rollout.data`, which nobody scored: they have no score, and
     their rewards only say which row is preferred.
@@ -82,7 +82,8 @@ def rollout_metrics(rollout: Rollout, *, is_data: bool = False) -> dict[str, flo
 
 
 def wall_metrics(episodes: list[Episode]) -> dict[str, float]:
-    """`time/episode_p50_s`, `time/episode_p100_s`: the longest of the fastest half, and of all.
+    """Return `time/episode_p50_s` and `time/episode_p100_s`: the median and the longest time of an
+    episode.
 
     Seconds from an episode's start to its score; `rolecall simulate` learns from them what a
     decoding pass takes.
@@ -97,7 +98,8 @@ def wall_metrics(episodes: list[Episode]) -> dict[str, float]:
 
 
 def _of_usage(episodes: list[Episode]) -> dict[str, float]:
-    """`policy/judge/usd`, `policy/judge/prompt_tokens`: what a paid server's answers took."""
+    """Return what a paid server's answers took: `policy/judge/usd`,
+    `policy/judge/prompt_tokens`."""
     usage: dict[str, float] = defaultdict(float)
     for episode in episodes:
         for turn in episode.turns:
@@ -107,7 +109,9 @@ def _of_usage(episodes: list[Episode]) -> dict[str, float]:
 
 
 def _of_rewards(episodes: list[Episode]) -> dict[str, float]:
-    """`reward/correct/team`: the mean of what a reward function paid an agent, unweighted."""
+    """Return the mean of what each reward function paid an agent, unweighted:
+    `reward/correct/team`.
+    """
     paid: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
         for name, value in episode.metrics.items():
@@ -154,7 +158,7 @@ def _of_agent(
 
 
 def _of_policies(turns: Iterable[Turn]) -> dict[str, float]:
-    """`policy/solver/truncated`: shares of the turns that were sampled with a policy."""
+    """Return shares of the turns that were sampled with a policy: `policy/solver/truncated`."""
     sampled: dict[str, list[Turn]] = defaultdict(list)
     for turn in turns:
         if turn.logprobs is not None or turn.tokens is None:
@@ -182,7 +186,7 @@ def _num_tokens(turn: Turn) -> float:
 
 
 def _verdicts(turns: list[Turn]) -> dict[str, float]:
-    """{"approve": 0.75, "reject": 0.2}: shares of the turns of an agent that must choose.
+    """Return shares of the turns of an agent that must choose: {"approve": 0.75, "reject": 0.2}.
 
     What is missing to 1 are turns whose verdict could not be read.
     """

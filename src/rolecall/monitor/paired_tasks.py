@@ -63,7 +63,9 @@ def pair_tasks(a: RunFolder, b: RunFolder) -> Paired | None:
 
 
 def _scores(run: RunFolder) -> dict[tuple[str, str], float]:
-    """(task, question) -> mean score of its attempts, in the run's newest evaluation."""
+    """Return the mean score of the attempts at each (task, question) in the run's newest
+    evaluation.
+    """
     files = [file for _, file in iterate_numbered(run.path, "parquet", kind="evaluation")]
     if not files:
         return {}

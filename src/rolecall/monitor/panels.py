@@ -162,7 +162,8 @@ def _keys(records: list[Record], pattern: re.Pattern[str]) -> list[str]:
 
 
 def _function_and_owner(key: str) -> tuple[str, str]:
-    """`reward/correct/team` -> correct, team; `agent/solver/reward/coach` -> coach, solver.
+    """Split a key: `reward/correct/team` -> correct, team; `agent/solver/reward/coach` -> coach,
+    solver.
 
     A function that is named by its import path is shown by its own name.
     """

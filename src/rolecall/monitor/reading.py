@@ -155,7 +155,7 @@ def extremes(file: Path, number: int) -> Extremes:
 
 
 def attempts(file: Path, task: str, *, source: str | None = None) -> list[Talk]:
-    """Every attempt at one task, by attempt; `source` where several have a task of that id."""
+    """Return every attempt at one task; `source` is needed if several have a task of that id."""
     where = [("task", "=", task)]
     if source is not None:
         where.append(("source", "=", source))
@@ -261,7 +261,7 @@ def _rewards(row: Record) -> dict[str, float]:
 
 
 def _coach(info: Record) -> str:
-    """ "7 of 10: reasons", a line for each pass; "no score: why" of a failure."""
+    """Return "7 of 10: reasons", a line for each pass; "no score: why" after a failure."""
     first = info.get("coach") or {}
     passes = {"": first, "in hindsight ": first.get("hindsight")}
     lines = [

@@ -78,7 +78,7 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
 
 
 def shorten(text: str, *, longest: int = LONGEST) -> str:
-    """ "abcdefgh" with longest=4 -> "ab\n[... 4 letters left out ...]\ngh"."""
+    """Cut the middle out of a text longer than `longest`, and say how much was cut."""
     if len(text) <= longest:
         return text
     half = longest // 2
@@ -86,7 +86,7 @@ def shorten(text: str, *, longest: int = LONGEST) -> str:
 
 
 def format_signed(value: float) -> str:
-    """0.58386 -> "+0.584", and what would print as -0.000 is "0"."""
+    """Format a number with its sign: 0.58386 -> "+0.584"; what would print as -0.000 is "0"."""
     return "0" if abs(value) < 0.0005 else f"{value:+.3g}"
 
 

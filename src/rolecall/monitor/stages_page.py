@@ -12,7 +12,7 @@ TEMPLATE = "stages.html.jinja"
 
 
 def write(folder: Path, stages: list[Record]) -> Path:
-    """`stages`: the summaries of those that are finished, in their order."""
+    """Write the page. `stages`: the summaries of those that are finished, in their order."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -49,6 +49,6 @@ def _did(stage: Record) -> str:
 
 
 def _score(found: Record | None) -> str:
-    """ "avg@8 0.512"; nothing where nothing was evaluated."""
+    """Return "avg@8 0.512", or "" if nothing was evaluated."""
     names = [name for name in found or {} if name.startswith("avg@") and "_" not in name]
     return f"{names[0]} {found[names[0]]:.3f}" if found and names else ""

@@ -95,7 +95,8 @@ def shares_line(policy: str, found: Record) -> str:
 
 
 def best(records: list[Record]) -> Record | None:
-    """{"step": 4, "chosen_on": "validation", "avg@8": 0.5}: the checkpoint `best`, and its score.
+    """Return the checkpoint `best` and its score: {"step": 4, "chosen_on": "validation", "avg@8":
+    0.5}.
 
     None where there is none: without evaluations during the run, or where the untrained team was
     better than every later one.

@@ -37,7 +37,7 @@ def show(
     quiet: bool = False,
     console: Console | None = None,
 ) -> list[Record]:
-    """One task's attempts, or the `number` best and worst of a step, by default of the newest.
+    """Show one task's attempts, or the `number` best and worst of a step, by default of the newest.
 
     `evaluation` shows those of held-out tasks. Returns them as plain data, each with
     `shown_as`: attempt, best, worst, or alike where all are worth the same; `quiet` prints
@@ -93,8 +93,8 @@ def show_group(
 
 
 def show_evaluation(record: Record, *, console: Console | None = None) -> None:
-    """One line for the mean over all tasks; where there are several sources or families, one for
-    the mean of the sources' means and one for each source and family.
+    """Print the mean over all tasks; with several sources or families also the mean of the sources'
+    means and a line for each source and family.
     """
     console = console or PlainConsole()
     console.print(Text(visible(evaluation_line(record))), soft_wrap=True)

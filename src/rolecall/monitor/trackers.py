@@ -165,7 +165,9 @@ def _config(folder: Path) -> Record:
 
 
 def _flat(tree: Record, prefix: str = "") -> dict[str, str]:
-    """{"trainer": {"steps": 3}} -> {"trainer.steps": "3"}, in names that MLflow takes."""
+    """Flatten a config, in names that MLflow takes: {"trainer": {"steps": 3}} -> {"trainer.steps":
+    "3"}.
+    """
     flat: dict[str, str] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"

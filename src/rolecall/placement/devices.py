@@ -32,7 +32,7 @@ def has_seats(config: Config, *, auto: str) -> bool:
 
 
 def learner_devices(config: Config, policy: str, *, auto: str) -> list[str]:
-    """One for each rank of what trains a policy; its own device where nothing does.
+    """Return a device for each rank of what trains a policy; its own device if nothing does.
 
     GPUs of a cluster are named by their pool: cuda:main/0.
     """

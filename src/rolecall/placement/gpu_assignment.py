@@ -81,7 +81,7 @@ def _pools(config: Config) -> dict[str, list[str]]:
 
 
 def _numbers(config: Config, name: str) -> tuple[int, int]:
-    """GPUs of its ranks, and of its engines."""
+    """Return how many GPUs its ranks and its engines have."""
     ranks = config.get_learner(name).num_ranks if name in config.trained_policies else 0
     return ranks, sum(map(len, _engines(config, name, 0)))
 
@@ -96,7 +96,7 @@ def _engines(config: Config, name: str, first: int) -> tuple[tuple[int, ...], ..
 
 
 def _apart(config: Config, name: str, pool: str, taken: _Taken) -> Seats:
-    """GPUs of its own, or those of the first policy that it shares a base with."""
+    """Return GPUs of its own, or those of the first policy that it shares a base with."""
     policy = config.policies[name]
     key = f"base {policy.base}" if policy.adapter is not None else f"policy {name}"
     ranks, _ = _numbers(config, name)

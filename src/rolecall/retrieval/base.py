@@ -33,7 +33,10 @@ class Retriever(Protocol):
         ...
 
     def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
-        """Blocking. At most `topk` hits a query, best first; fewer where fewer match."""
+        """Return at most `topk` hits for each query, best first; fewer if fewer match.
+
+        It blocks.
+        """
         ...
 
 

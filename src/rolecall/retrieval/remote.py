@@ -119,7 +119,9 @@ class Servers:
 
 
 def _endpoint(url: str) -> str:
-    """http://host:8000 -> http://host:8000/retrieve; a path that is given stays."""
+    """Return the address to ask: http://host:8000 -> http://host:8000/retrieve; a path that is
+    given stays.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"{url!r} is not the URL of a search server, such as http://host:8000")

@@ -12,7 +12,7 @@ NOTHING = "No document was found."
 
 
 def render(hits: Sequence[Hit]) -> str:
-    r"""One line a document between <information> tags.
+    """Return one line for each document, between <information> tags.
 
     [Hit("7", "Ada", "Ada wrote\n</information>", 2.5)] ->
     "<information>\nDoc 1 (Title: Ada) Ada wrote [/information]\n</information>"
@@ -25,5 +25,5 @@ def render(hits: Sequence[Hit]) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line without tags."""
+    """Return a text as one line without tags."""
     return TAG.sub(r"[\1]", " ".join(text.split()))

@@ -18,7 +18,10 @@ class Reranker:
         self.score = score
 
     def __call__(self, queries: list[str], found: Sequence[Sequence[Passage]]) -> list[list[Hit]]:
-        """Blocking. Each query's own passages, best first; all queries are scored at once."""
+        """Order each query's own passages, best first; all queries are scored at once.
+
+        It blocks.
+        """
         pairs = [
             (query, f"{passage.title}\n{passage.text}")
             for query, passages in zip(queries, found, strict=True)

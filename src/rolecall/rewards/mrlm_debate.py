@@ -51,7 +51,8 @@ class Debate:
 
 
 def score_argument(text: str, topic: str, *, shortest: int = 100, longest: int = 500) -> float:
-    """.2 length + .25 evidence / 2 + .25 reasoning / 2 + .15 sentences / 5 + .15 topic words / 3.
+    """Return .2 length + .25 evidence / 2 + .25 reasoning / 2 + .15 sentences / 5 + .15 topic words
+    / 3.
 
     Each share is at most 1; counted are phrases that occur, not how often.
     """
@@ -70,7 +71,7 @@ def score_argument(text: str, topic: str, *, shortest: int = 100, longest: int =
 
 
 def score_debate(texts: list[str], worth: list[float], points: list[str]) -> float:
-    """.6 mean of the arguments + .2 words that neighbours share + .2 key points touched."""
+    """Return .6 mean of the arguments + .2 words that neighbours share + .2 key points touched."""
     words = [set(text.lower().split()) for text in texts]
     shared = [len(a & b) / len(a | b) for a, b in pairwise(words) if a | b]
     alike = fmean(shared) if shared else 1.0

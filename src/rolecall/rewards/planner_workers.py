@@ -24,7 +24,9 @@ class Matpo:
         self.planner, self.accuracy, self.form = planner, accuracy, form
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
-        """Right, the planner in form, one worker's call of two -> .9 + .05 + .025 = .975."""
+        """Return the rewards: right, the planner in form, one worker's call of two -> .9 + .05 +
+        .025 = .975.
+        """
         own, others = forms(episode, self.planner)
         form = (own + fmean(others)) / 2 if others else own
         return {"team": self.accuracy * outcome(episode) + self.form * form}

@@ -19,8 +19,8 @@ class Refined:
         self.first = first
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
-        """Wrong, then right -> generator 1, verifier and refiner 1 each; right, then wrong ->
-        generator 0, the others -1. Raises ValueError if nobody of that name spoke.
+        """Return the rewards: wrong, then right -> generator 1, verifier and refiner 1 each; right,
+        then wrong -> generator 0, the others -1. Raises ValueError if nobody of that name spoke.
         """
         names = dict.fromkeys(turn.agent for turn in episode.turns)
         if self.first not in names:

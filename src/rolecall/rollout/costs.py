@@ -49,7 +49,8 @@ class Costs:
                     self.agents[name.removeprefix(CALL_S)][1].seconds += value
 
     def summary(self) -> dict[str, Any]:
-        """{"prompt_tokens": .., "sampled_tokens": .., "usd": .., "by_agent": {"solver": {..}}}.
+        """Return {"prompt_tokens": .., "sampled_tokens": .., "usd": .., "by_agent": {"solver":
+        {..}}}.
 
         USD stands only where the price is known; of all together where that of every agent is.
         """
@@ -63,7 +64,7 @@ class Costs:
         return whole | {"by_agent": by_agent}
 
     def latencies(self) -> dict[str, float]:
-        """{"time/latency_s/solver": 1.5}: the mean seconds from a question to its answer."""
+        """Return the mean seconds from a question to its answer: {"time/latency_s/solver": 1.5}."""
         return {
             f"time/latency_s/{name}": usage.seconds / usage.turns
             for name, (_, usage) in sorted(self.agents.items())

@@ -107,7 +107,7 @@ class _Evaluation:
         return self.options.samples_per_task(task.source)
 
     def rounds(self, tasks: list[Task]) -> Iterator[list[Task]]:
-        """All at once, or in the rounds of a deterministic engine."""
+        """Yield all tasks at once, or in the rounds of a deterministic engine."""
         some: list[Task] = []
         attempts = 0
         for task in tasks:
@@ -120,7 +120,7 @@ class _Evaluation:
             yield some
 
     async def play(self, tasks: list[Task], number: int) -> None:
-        """One round, less what its journal has."""
+        """Play one round, less what its journal has."""
         journals, forget = self.around.journals, self.around.forget
         journal = None if journals is None else journals.round(number)
         remaining, finished = tasks, list[Episode]()

@@ -85,7 +85,8 @@ class Tally:
         self.num_scored += len(group)
 
     def summary(self) -> dict[str, Any]:
-        """{"avg@8": .., "avg@8_margin": .., "pass@8": .., ..., "num_tasks": .., "by_source": {..}}.
+        """Return {"avg@8": .., "avg@8_margin": .., "pass@8": .., ..., "num_tasks": .., "by_source":
+        {..}}.
 
         These are means over all tasks. Where there are several sources, "over_sources" has the
         means of their means; "by_family" is there too where environments are mixed. avg@n is that

@@ -19,7 +19,7 @@ from rolecall.runtime import call_tree
 async def add_own_answers(
     context: RolloutContext, groups: list[Group], *, step: int
 ) -> list[Group]:
-    """Each group of one demonstration with an attempt of the policy's own, which is worth 0.
+    """Add to each group of one demonstration an attempt of the policy's own, which is worth 0.
 
     Every turn of it answers the prompt of a turn that is imitated: the conversation before it is
     that of the demonstration. The same step gives the same answers.

@@ -130,7 +130,7 @@ class TaskSampler:
         return [task for task in offered if task.id not in seen][:missing]
 
     def update(self, step: int, episodes: Iterable[Episode]) -> None:
-        """All that a step played, groups that were left out of training included."""
+        """Learn from all that a step played, with groups that were left out of training."""
         if self.rates is not None:
             self.rates.update(step, episodes)
 

@@ -45,7 +45,7 @@ def check_text(answer: object, *, workflow: Callable[..., Any]) -> str:
 def check_numbers(
     found: object, *, names: Collection[str], what: str, call: Callable[..., Any]
 ) -> dict[str, float]:
-    """{agent or "team": finite number} as `score` and rewards return it.
+    """Return {agent or "team": finite number} of what `score` or a reward returned.
 
     Raises TypeError or ValueError naming the function, and what it returned instead.
     """

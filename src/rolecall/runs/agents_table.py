@@ -85,7 +85,7 @@ def _agent(plan: Plan, name: str) -> Record:
 
 
 def _what_is_trained(adapter: Adapter | None) -> str:
-    """`adapter, rank 8, alpha 16`."""
+    """Return what is trained, e.g. `adapter, rank 8, alpha 16`."""
     if adapter is None:
         return "all weights"
     return f"adapter, rank {adapter.rank}, alpha {adapter.alpha:g}"
@@ -118,7 +118,7 @@ def _defaults(plan: Plan, name: str) -> Record:
 
 
 def _called(named: Named, algorithm: Algorithm) -> str:
-    """`ma_airl (mappo)` of one with another in it."""
+    """Return an algorithm's name, `ma_airl (mappo)` for one with another in it."""
     inner = named.options.get("inner") if algorithm.discriminator else None
     return named.name if inner is None else f"{named.name} ({Named.model_validate(inner).name})"
 

@@ -136,7 +136,7 @@ def load_run(path: str | Path) -> LoadedRun:
 
 
 def _dotted(sections: Mapping[str, Any], prefix: str = "") -> JsonObject:
-    """{"trainer": {"steps": 5}, "output": "x"} -> {"trainer.steps": 5, "output": "x"}."""
+    """Return a mapping with dotted keys: {"trainer": {"steps": 5}} -> {"trainer.steps": 5}."""
     flat: JsonObject = {}
     for name, value in sections.items():
         if isinstance(value, Mapping) and value:
@@ -147,7 +147,7 @@ def _dotted(sections: Mapping[str, Any], prefix: str = "") -> JsonObject:
 
 
 def _listed(overrides: Overrides) -> list[str]:
-    """{"trainer.steps": 5} -> ["trainer.steps=5"]."""
+    """Return overrides as a list: {"trainer.steps": 5} -> ["trainer.steps=5"]."""
     if isinstance(overrides, Mapping):
         return [f"{key}={json.dumps(name_objects(value))}" for key, value in overrides.items()]
     return list(overrides)
@@ -172,7 +172,10 @@ def _named(config: Source) -> Iterator[str]:
 def _outside_of_loops(
     work: Callable[[], Record], *, interrupt: Callable[[], None] | None = None
 ) -> Record:
-    """Ctrl-C calls `interrupt` where the work has a thread of its own, and waits for its end."""
+    """Run the work outside of event loops.
+
+    Ctrl-C calls `interrupt` where the work has a thread of its own, and waits for its end.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:

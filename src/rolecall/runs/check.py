@@ -70,7 +70,7 @@ def _check_models(plan: Plan) -> list[str]:
 
 
 def _check_stages(file: Path, overrides: list[str]) -> Record:
-    """Each stage with what its own config would do."""
+    """Check each stage and return what its own config would do."""
     summaries = {}
     for planned in read(file, overrides):
         PlainConsole().print(f"Stage {planned.name}: {planned.stage.kind}", highlight=False)
@@ -161,7 +161,8 @@ def show(found: Record, console: Console | None = None) -> None:
 
 
 def _attempts(step: Record) -> str:
-    """`8 attempts at each`, `aime 16, default 1 attempts at each with temperature 0.6`."""
+    """Return `8 attempts at each`, or `aime 16, default 1 attempts at each with temperature
+    0.6`."""
     number, other = step["evaluation_attempts"], step["evaluation_sampling"]
     counts = (
         ", ".join(f"{k} {n}" for k, n in number.items()) if isinstance(number, dict) else number

@@ -141,7 +141,7 @@ def _keep(kept: Kept, record: Record) -> None:
 
 
 def _told_as(name: str, folder: RunFolder) -> str:
-    """`best` is called by the split on which it was chosen."""
+    """Return a checkpoint's name; `best` has that of the split on which it was chosen."""
     if name != checkpoint.BEST:
         return name
     chosen = summary.best(folder.read_metrics())

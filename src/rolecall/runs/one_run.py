@@ -116,7 +116,7 @@ def _measures(plan: Plan) -> list[str]:
 
 
 async def _until_told_to_end(trainer: Trainer, stop: Stop) -> None:
-    """SIGTERM, which schedulers send, ends a run as Ctrl-C does: it saves first."""
+    """End a run on SIGTERM, which schedulers send, as on Ctrl-C: it saves first."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     stopped = False

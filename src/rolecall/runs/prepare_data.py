@@ -141,7 +141,7 @@ def _read(data_set: DataSet, target: Path, sources: list[Path]) -> list[Task]:
 
 
 def _bad(data_set: DataSet, sources: list[Path], folder: Path) -> Iterator[str]:
-    """`file:line: why` of each row that the reader refuses by itself."""
+    """Yield `file:line: why` of each row that the reader refuses by itself."""
     alone = folder / "alone.jsonl"
     for source in sources:
         for number, row in read_rows(source):

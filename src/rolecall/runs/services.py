@@ -14,7 +14,7 @@ from rolecall.training.run import Run
 
 @contextmanager
 def running(run: Run) -> Iterator[None]:
-    """Inside, all that the run needs beside its models is there; afterwards it is ended.
+    """Start all that the run needs beside its models, and end it afterwards.
 
     Raises ConfigError where an engine, a tool or what the environment asks cannot start, before
     anything is played or written.

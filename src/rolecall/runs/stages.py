@@ -105,7 +105,7 @@ def _given_output(source: Path, overrides: list[str]) -> Path | None:
 
 
 def _unnamed(name: str, parts: list[Part], *, resume: bool) -> RunFolder:
-    """`runs/NAME`, or the next number where another or a finished run is there."""
+    """Return `runs/NAME`, or the next number if another or a finished run is there."""
     folder, number = RunFolder(Path("runs") / name), 1
     while folder.path.exists() and not resume and not _continues(folder, parts):
         if not (folder.path / STAGES).exists() and folder.is_blank():

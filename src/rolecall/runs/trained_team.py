@@ -75,7 +75,7 @@ class TrainedTeam:
         return await asyncio.wrap_future(future)
 
     def ask_now(self, question: str, **info: Any) -> Episode:
-        """`ask` for code without an event loop."""
+        """Ask the team from code without an event loop."""
         self._check_open()
         return self._wait(self._play(question, info))
 

@@ -15,7 +15,7 @@ _before: list[tuple[int, int, int]] = []  # thresholds to go back to, one for ea
 
 
 def keep_freed_memory() -> None:
-    """Re-use the pages of freed tensors instead of asking the kernel for new ones each time.
+    """Reuse the pages of freed tensors instead of asking the kernel for new ones each time.
 
     Linux with glibc only; elsewhere it does nothing.
     Seen on two CPU cores while the embedded model was fitted: 3 % instead of 33 % of the time was
@@ -31,7 +31,7 @@ def keep_freed_memory() -> None:
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Inside, Python looks for garbage only after many new objects.
+    """Collect garbage only after many new objects, inside the context.
 
     Each look walks what is alive: with 10,000 live episodes that took half of the time.
     """

@@ -61,7 +61,8 @@ class Prices:
             raise ValueError(f"prices cannot be negative, got {self}")
 
     def cost(self, reply: Counted) -> float:
-        """1,000 prompt tokens at 2.0, 400 of them cached at 0.5 -> 0.0014 USD."""
+        """Return the cost in USD: 1,000 prompt tokens at 2.0, 400 of them cached at 0.5 ->
+        0.0014."""
         cached = self.prompt if self.cached is None else self.cached
         fresh = reply.prompt_tokens - reply.cached_tokens
         total = fresh * self.prompt + reply.cached_tokens * cached

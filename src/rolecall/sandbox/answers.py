@@ -34,7 +34,7 @@ async def answers(
     calls: Sequence[Sequence[object]],
     limits: Limits | None = None,
 ) -> list[Answer]:
-    """One for each list of arguments, in order; all calls share the wall time.
+    """Return one answer for each list of arguments, in order; all calls share the wall time.
 
     Raises Strange (a TypeError) for arguments that are not plain values, SandboxError if the
     sandbox fails.

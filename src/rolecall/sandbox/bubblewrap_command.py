@@ -81,7 +81,9 @@ class SandboxPlan:
         return [*arguments, python, "-I", "-S", INIT, str(control), rights, python]
 
     def user_maps(self) -> dict[str, str]:
-        """Files of /proc/PID -> content: who the users of a sandbox are outside of it."""
+        """Return contents of files of /proc/PID, which say who the users of a sandbox are outside
+        of it.
+        """
         if not self.change_user:
             maps = {"setgroups": "deny", "uid_map": f"{self._uid} {os.getuid()} 1"}
             return {**maps, "gid_map": f"{self._uid} {os.getgid()} 1"}

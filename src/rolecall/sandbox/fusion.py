@@ -66,7 +66,7 @@ class Fusion:
         await self._http.close()
 
     async def _run(self, run: Run) -> Ran:
-        """One try. Raises RetryableError, or what `run` raises."""
+        """Run once. Raises RetryableError, or what `run` raises."""
         bundles = any(set(name) & set("*?[") for name in run.fetch) and not await self._globs()
         body = _bundling(run) if bundles else _body(run, run.code, run.files, run.fetch)
         most = SLACK + 2 * (run.limits.file_mb << 20) + 12 * run.limits.output_bytes

@@ -45,7 +45,8 @@ class Interpreter:
 
 
 def find_interpreter(python: str, *, packages: bool) -> Interpreter:
-    """`python` may be of a virtual environment or not; its packages come along if `packages`.
+    """Find what a sandbox needs of `python`, in a virtual environment or not, with its packages if
+    `packages`.
 
     They are mounted over those of the Python it was made of, so nothing else is importable.
     Raises SandboxError if it cannot be asked.

@@ -80,7 +80,7 @@ def _ranges(numbers: Iterable[int | None]) -> list[tuple[int, int]]:
 
 
 def _step(code: int, operand: int, *, yes: int = 0, no: int = 0) -> bytes:
-    """One instruction; `yes` and `no` are how many to skip after a comparison."""
+    """Encode one instruction; `yes` and `no` are how many to skip after a comparison."""
     return struct.pack("=HBBI", code, yes, no, operand)
 
 

@@ -18,8 +18,10 @@ END_S = 3.0  # that requests under way have when the server is told to end
 
 
 def answer_at(host: str, port: int, app: FastAPI, *, token: str, **options: Any) -> None:
-    """`options` of uvicorn. Raises ConfigError if nothing can listen at that address, and for an
-    address that others can reach without a `token`.
+    """Return uvicorn's options.
+
+    Raises ConfigError if nothing can listen at that address, and for an address that others can
+    reach without a `token`.
     """
     check_address(host, token=token)
     uvicorn = optional("uvicorn", extra="serve")

@@ -169,7 +169,7 @@ def is_local(host: str) -> bool:
 
 
 def _check_page(said: dict[str, str], *, local: bool) -> None:
-    """No page of a browser may ask, unless it is the server's own.
+    """Refuse pages of a browser, unless they are the server's own.
 
     A page of any site can send requests to loopback. Its own name, or one that its owner lets
     point to loopback for that moment, then stands in the request's head.
@@ -193,7 +193,9 @@ def _address_field(address: str, name: str) -> str:
 
 
 def _check_token(authorization: str, token: str) -> None:
-    """`Bearer TOKEN`; or `Basic` with it as the password, which any client takes from its URL."""
+    """Check `Bearer TOKEN`, or `Basic` with it as the password, which any client takes from its
+    URL.
+    """
     if not token:
         return
     kind, _, credentials = authorization.partition(" ")
@@ -208,7 +210,7 @@ def _check_token(authorization: str, token: str) -> None:
 
 
 def _check_type(said: dict[str, str]) -> None:
-    """JSON, which a page of another site cannot send unasked; or a client that says nothing."""
+    """Require JSON, which a page of another site cannot send unasked, or no type at all."""
     kind = said.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise Refused(415, "send the header Content-Type: application/json")

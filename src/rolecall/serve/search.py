@@ -89,9 +89,11 @@ def make_app(
     body_mb: int = 8,
     local: bool = True,
 ) -> FastAPI:
-    """`topk`: documents a query gets if the request does not say; `most_queries` may be under
-    way, beyond which requests are sent away with 503; `token`: asked for as a bearer token;
-    `local`: the server listens on loopback.
+    """Return the server.
+
+    `topk`: documents a query gets if the request does not say; `most_queries`: most queries under
+    way, beyond which requests are refused with 503; `token`: asked for as a bearer token; `local`:
+    the server listens on loopback.
     """
     fastapi = optional("fastapi", extra="serve")
     answered = optional("fastapi.responses", extra="serve").JSONResponse

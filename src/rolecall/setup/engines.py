@@ -78,7 +78,7 @@ def _make(backend: EngineBackend, inputs: EngineInputs) -> Engine:
 
 
 def combine_engines(engines: dict[str, Engine]) -> Engine:
-    """One engine for all policies."""
+    """Combine the engines into one for all policies."""
     distinct = {id(engine): engine for engine in engines.values()}
     return next(iter(distinct.values())) if len(distinct) == 1 else SeveralEngines(engines)
 

@@ -18,7 +18,7 @@ OF_AN_AGENT = frozenset({"clip_low", "clip_high", "dual_clip", "kl", "kl_form", 
 
 
 def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]) -> Problems:
-    """`algorithms` by trainable agent; what can be said before tasks are read."""
+    """Check what can be said before tasks are read; `algorithms` by trainable agent."""
     for agent, algorithm in algorithms.items():
         named = config.team[agent].algorithm or config.algorithm
         yield from _check_groups(config, flow, algorithm, named.name)

@@ -101,7 +101,9 @@ def _check_effects(config: Config, chat_policies: Collection[str]) -> Problems:
 
 
 def _check_rewards(config: Config) -> Problems:
-    """One of weight 0 beside others is measured and not paid; alone it leaves nothing to learn."""
+    """Check weights: a reward of weight 0 beside others is measured and not paid; alone it leaves
+    nothing to learn.
+    """
     weights = {
         name: reward.weight if isinstance(reward, RewardConfig) else reward
         for name, reward in config.rewards.items()
@@ -201,7 +203,9 @@ def check_task_sampler(config: Config, sampler: TaskSampler) -> Problems:
 
 
 def _check_curriculum(curriculum: CurriculumConfig, sampler: TaskSampler) -> Problems:
-    """`by: task` needs tasks that come again, the others something to tell apart."""
+    """Check a curriculum: `by: task` needs tasks that come again, the others something to tell
+    apart.
+    """
     parts = sampler.parts
     if curriculum.by == "task":
         endless = [name for name, tasks in parts.items() if len(tasks) >= ENDLESS]

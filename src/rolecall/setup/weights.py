@@ -52,7 +52,8 @@ def load_models(
     *,
     sampling: bool = False,
 ) -> dict[str, LanguageModel]:
-    """Whole-weight policies get a model each; adapters of one base share its frozen weights.
+    """Load a model for each policy with whole weights; adapters of one base share its frozen
+    weights.
 
     A base is read once for each device and dtype: a copy in memory is quicker than its files.
     `sampling`: in the dtype of the engine, not in that of the learner.

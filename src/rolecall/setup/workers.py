@@ -24,7 +24,7 @@ from rolecall.setup.weights import load_tokenizers
 
 
 def make_workers(session: RaySession, config: Config, engines: dict[str, Engine]) -> Workers:
-    """`cluster.workers` of them; `engines` by policy."""
+    """Make `cluster.workers` workers; `engines` by policy."""
     replicated = {id(e): e for e in engines.values() if isinstance(e, ReplicatedEngine)}
     distinct, of = list(replicated.values()), session.section.workers
     return Workers(

@@ -250,7 +250,7 @@ def _clear_aside(folder: Path) -> None:
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file, by its path within the folder."""
+    """Return the SHA-256 of every file, by its path within the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): _checksum(path) for path in files}
 

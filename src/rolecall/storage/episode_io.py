@@ -146,7 +146,10 @@ def _plain(value: object) -> object:
 
 @cache
 def _schema() -> pa.Schema:
-    """One row a turn; what belongs to the episode is repeated. An episode without turns has one."""
+    """Return the schema: one row a turn, with what belongs to the episode repeated.
+
+    An episode without turns has one row.
+    """
     import pyarrow as pa  # a command begins without it
 
     return pa.schema(

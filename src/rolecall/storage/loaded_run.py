@@ -45,7 +45,9 @@ class LoadedRun:
         return summary
 
     def metrics(self, *, frame: Frame = "arrow") -> Any:
-        """One row for each step and each evaluation; a column for each name, null where absent."""
+        """Return one row for each step and each evaluation; a column for each name, null where
+        absent.
+        """
         records = self.folder.read_metrics()
         names = dict.fromkeys(name for record in records for name in record)
         plain = [{name: _cell(record.get(name)) for name in names} for record in records]
@@ -54,7 +56,7 @@ class LoadedRun:
     def episodes(
         self, *, split: Literal["train", "test", "validation"] = "train", frame: Frame = "arrow"
     ) -> Any:
-        """One row for each turn, with what belongs to its episode; as docs/options.md lists.
+        """Return one row for each turn, with what belongs to its episode, as docs/options.md lists.
 
         Raises ValueError where no episode of the split was written.
         """

@@ -84,7 +84,7 @@ class RunFolder:
 
     @contextmanager
     def hold_started(self, config: Config, *, allow_changes: bool = False) -> Iterator[None]:
-        """`start`, and the lock is given back at the end."""
+        """Start the run, and give its lock back at the end."""
         self.start(config, allow_changes=allow_changes)
         try:
             yield
@@ -215,7 +215,7 @@ class RunFolder:
         notices.warning("%s continues with changed keys: %s", self.path, ", ".join(changes))
 
     def changes(self, config: Config) -> Changes:
-        """{"trainer.steps": [3, 6]}: keys whose values differ from those that the run has.
+        """Return keys whose values differ from those that the run has: {"trainer.steps": [3, 6]}.
 
         Raises ConfigError where its config.yaml cannot be read.
         """
@@ -226,7 +226,7 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def read_metrics(self) -> list[Record]:
-        """All whole records: a line that a crash cut short is none, nor is one that is damaged.
+        """Return all whole records, without a line that a crash cut short or that is damaged.
 
         The file is read again only when it has changed, and a damaged line is told once.
         """
@@ -385,7 +385,7 @@ def _end_the_last_line(path: Path) -> None:
 
 
 def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
-    """Each with its step, and so are the parts of other processes."""
+    """Yield each journal with its step, and so the parts of other processes."""
     for step, path in iterate_numbered(folder.journal, "jsonl"):
         yield step, path
     for path in sorted(folder.journal.glob("step-*.*.jsonl")):
@@ -402,14 +402,15 @@ def resolve_config(config: Config) -> JsonObject:
 
 
 def changes_between(old: Config, new: Config) -> Changes:
-    """{dotted key: [old value, new value]} of all values that differ, as they were written."""
+    """Return {dotted key: [old value, new value]} of all values that differ, as they were
+    written."""
     changed = differences(resolve_config(old), resolve_config(new))
     written = differences(written_keys(old), written_keys(new))
     return {key: written.get(key, values) for key, values in changed.items()}
 
 
 def differences(old: JsonObject, new: JsonObject, *, prefix: str = "") -> Changes:
-    """{dotted key: [old value, new value]} of all values that differ."""
+    """Return {dotted key: [old value, new value]} of all values that differ."""
     changes: Changes = {}
     for key in sorted({*old, *new}):
         name = f"{prefix}{key}"

@@ -39,7 +39,7 @@ def calculator(expression: str) -> str:  # a plain function: it runs in a thread
 
 
 def evaluate(expression: str) -> Number:
-    """`0.1 + 0.2` is exactly 3/10, `sqrt(16)` is 4, `2^-1` is 1/2.
+    """Evaluate exactly: `0.1 + 0.2` is 3/10, `sqrt(16)` is 4, `2^-1` is 1/2.
 
     Raises ToolError for what is no arithmetic and for numbers beyond 20,000 bits.
     """
@@ -73,7 +73,7 @@ def _check_depth(tree: ast.AST) -> None:
 
 
 def show_number(value: Number) -> str:
-    """4 for 4, 0.75 for 3/4, 0.333333333333 for 1/3."""
+    """Return 4 for 4, 0.75 for 3/4, 0.333333333333 for 1/3."""
     if isinstance(value, Fraction):
         if value.denominator == 1:
             if value.numerator.bit_length() > MAX_RESULT_BITS:
@@ -159,7 +159,9 @@ def _whole(function: Callable[..., int], most: int | None = None) -> Callable[..
 
 
 def _lcm(*given: int) -> int:
-    """One number after the other, so that what becomes too large is seen while it grows."""
+    """Return the least common multiple, number by number, so that what becomes too large is seen
+    while it grows.
+    """
     multiple = 1
     for value in given:
         multiple = math.lcm(multiple, value)

@@ -115,7 +115,7 @@ def _tagged(text: str) -> list[Call]:
 
 
 def _bare(text: str) -> list[Call]:
-    """JSON alone, as Llama and Mistral write calls; any other text makes no call."""
+    """Read JSON alone, as Llama and Mistral write calls; any other text makes no call."""
     for mark in BARE:
         text = text.removeprefix(mark)
     if not text.startswith(("{", "[")):
@@ -145,7 +145,7 @@ def _call(body: str) -> Call:
 
 
 def _function(body: str) -> Call:
-    """`<function=add>`, a `<parameter=a>` with each value, `</function>`."""
+    """Read `<function=add>`, a `<parameter=a>` with each value, `</function>`."""
     name, named, rest = body.partition(FUNCTION)[2].partition(">")
     inside, ended, _ = rest.rpartition(FUNCTION_END)
     if not named or not ended:
@@ -172,7 +172,7 @@ def _keyed(body: str) -> Call:
 
 
 def _read(found: JsonValue) -> Call:
-    """{"name", "arguments"}; some write `parameters`, or the arguments as JSON in a string."""
+    """Read {"name", "arguments"}; some write `parameters`, or the arguments as JSON in a string."""
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
         return Call("", problem='a call is an object with "name" and "arguments"')
     arguments = found.get("arguments", found.get("parameters", {}))

@@ -113,7 +113,7 @@ class Written:
 
 
 def list_files(root: Path, path: str = "") -> str:
-    """Names with sizes, folders with a slash, one a line."""
+    """Return names with sizes, folders with a slash, one a line."""
     with _opened(root, path, FOLDER) as folder:
         lines = []
         for name in sorted(os.listdir(folder))[:MAX_FILES]:

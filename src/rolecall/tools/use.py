@@ -182,7 +182,7 @@ def _too_many(number: int, most: int) -> str:
 
 
 async def _make(call: Call, tools: dict[str, Tool], use: ToolUse) -> tuple[str, str]:
-    """-> (what the agent is told, the kind of problem or "")."""
+    """Make a call; return what the agent is told, and the kind of problem or ""."""
     if call.problem:
         return cut(f"Error: {call.problem}", use.result_chars), "malformed"
     if call.name not in tools:

@@ -72,7 +72,7 @@ def check_fit(configs: dict[str, Config]) -> str:
 
 
 def _shape(config: Config) -> dict[str, str]:
-    """`solver`, or `ann as player`, by agent."""
+    """Return `solver`, or `ann as player`, by agent."""
     return {
         name: name if agent.role in (None, name) else f"{name} as {agent.role}"
         for name, agent in config.team.items()
@@ -80,7 +80,7 @@ def _shape(config: Config) -> dict[str, str]:
 
 
 def make_teams(agents: list[str], runs: list[str]) -> list[Team]:
-    """Each agent of each run with all others of each run; every team once."""
+    """Combine each agent of each run with all others of each run; every team once."""
     teams = [
         tuple(row if agent == one else column for agent in agents)
         for one in agents
@@ -124,7 +124,8 @@ async def play_teams(runs: dict[str, Run], *, agents: list[str]) -> dict[Team, d
 def matrices(
     agents: list[str], runs: list[str], found: dict[Team, dict[str, Score]]
 ) -> list[Record]:
-    """One for each agent; of two agents whose team is scored as a whole the first one's says all.
+    """Return a matrix for each agent; of two agents whose team is scored as a whole the first one's
+    says all.
 
     `of` says whose score it is: the agent's own where the world gives it one, else the team's.
     """
@@ -150,7 +151,7 @@ def matrices(
 
 
 def plain(agents: list[str], found: dict[Team, dict[str, Score]]) -> list[Record]:
-    """Every team with the runs that its agents are from and all its scores."""
+    """Return every team with the runs that its agents are from and all its scores."""
     return [
         {
             "from": dict(zip(agents, team, strict=True)),

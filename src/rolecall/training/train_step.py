@@ -291,7 +291,8 @@ def view(episodes: list[Episode], part: AlgorithmGroup, run: Run) -> list[Episod
 
 @contextmanager
 def threads_shared(apart: bool) -> Iterator[None]:
-    """`apart`: sampling and an update, which compute at the same time, have half of the cores each.
+    """Give sampling and an update, which compute at the same time if `apart`, half of the cores
+    each.
 
     With all of them each, both wait for threads that have no core to run on.
     """

@@ -246,7 +246,8 @@ class Trainer:
         return sum(learner.num_steps for learner in self.run.learners.values())
 
     async def _play_against(self, opponents: dict[str, int]) -> None:
-        """`opponents`: the step whose weights each policy with an opponent pool plays."""
+        """Play against `opponents`: the step whose weights each policy with an opponent pool
+        plays."""
         for name, kept in opponents.items():
             await self.run.publisher.publish(name, kept)
 

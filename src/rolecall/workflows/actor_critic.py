@@ -26,6 +26,6 @@ async def actor_critic(team: Team, task: Task, world: World, rounds: PositiveInt
 
 
 def approves(review: Turn) -> bool:
-    """APPROVE alone on the last line of a whole review."""
+    """Return whether APPROVE stands alone on the last line of a whole review."""
     lines = review.visible.splitlines()
     return review.finish != "length" and bool(lines) and lines[-1].strip(" *.") == "APPROVE"

@@ -13,7 +13,7 @@ from rolecall.workflows.base import workflow
 
 @workflow
 async def multi_turn(team: Team, task: Task, world: World, max_turns: PositiveInt = 8) -> Turn:
-    """Each action earns what the world pays for it.
+    """Let one agent act until the world ends; each action earns what the world pays for it.
 
     max_turns: most actions.
     """

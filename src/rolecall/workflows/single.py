@@ -11,5 +11,5 @@ from rolecall.workflows.base import workflow
 
 @workflow(parsers={"solver": parse_boxed})
 async def single(team: Team, task: Task, world: World) -> Turn:
-    """One call."""
+    """Ask one agent once."""
     return await team.solver(task.prompt)

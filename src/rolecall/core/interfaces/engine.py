@@ -112,7 +112,9 @@ class Engine(Protocol):
         ...
 
     async def score(self, policy: str, prompt: Ids, tokens: Ids, *, temperature: float) -> Floats:
-        """Log-prob of each of `tokens` [T] after `prompt` [P], as `generate` would report it."""
+        """Return the log-prob of each of `tokens` [T] after `prompt` [P], as `generate` would
+        report it.
+        """
         ...
 
     async def publish(self, policy: str, version: int, source: WeightSource) -> None:
@@ -147,7 +149,7 @@ class Engine(Protocol):
         return
 
     async def sleep(self, *, weights: bool) -> None:
-        """Forget, and free the caches while a learner needs the memory; the `weights` too."""
+        """Drop the caches, and the `weights` if asked, while a learner needs the memory."""
         return
 
     async def wake(self, part: Literal["weights", "cache"]) -> None:

@@ -93,7 +93,7 @@ class Learner(Protocol):
     async def update(
         self, steps: list[list[Batch]], algorithm: Objective, *, per_agent: bool
     ) -> list[Update]:
-        """One optimizer step for each list of micro-batches.
+        """Take one optimizer step for each list of micro-batches.
 
         `per_agent`: also measure the norm of each agent's gradient. Raises DivergedError after
         several steps in a row without a finite gradient.
@@ -101,7 +101,7 @@ class Learner(Protocol):
         ...
 
     async def probe(self, tokens: Ids) -> Floats:
-        """Log-probs [N - 1] of each token after those before it, at temperature 1."""
+        """Return the log-prob [N - 1] of each token after those before it, at temperature 1."""
         ...
 
     async def write_weights(self, folder: Path) -> None:

@@ -20,7 +20,7 @@ class ToolError(ValueError):
 
 
 def wrote(names: Iterable[str]) -> None:
-    """Say, where files are written, which: they are noted on the turn whose call wrote them."""
+    """Report files that are being written, to be noted on the turn whose call wrote them."""
     noted = _writing.get()
     if noted is not None:
         noted += names

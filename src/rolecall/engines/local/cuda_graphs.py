@@ -109,7 +109,7 @@ class _Step:
         )
 
     def record(self, pool: _POOL_HANDLE | None) -> _POOL_HANDLE:
-        """Run, then record; the memory that `pool` holds is used again."""
+        """Run the step, then record it in the memory that `pool` holds."""
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):

@@ -82,7 +82,7 @@ class LocalEngine(Engine):
                 self._schedulers[row.request.policy].cancel(row)
 
     async def _run(self) -> None:
-        """Every caller learns of an error, none waits for ever."""
+        """Run the engine; every caller learns of an error, and none waits for ever."""
         while any(d.waiting or d.active for d in self._distinct):
             try:
                 if self._deterministic:

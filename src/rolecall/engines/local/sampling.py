@@ -23,7 +23,7 @@ def draw(
     temperature_B: Tensor,
     special: list[tuple[int, Sampling]],
 ) -> tuple[Tensor, Tensor]:
-    """-> tokens [B] and their log-probs [B] under the distribution they were sampled from.
+    """Return tokens [B] and their log-probs [B] under the distribution that they were sampled from.
 
     `special`: rows that are filtered or greedy. At temperature 0 the most likely token is taken,
     with its log-prob under the plain softmax.
@@ -84,7 +84,7 @@ def _inverted(weights_B_V: Tensor, uniform_B: Tensor) -> Tensor:
 
 
 def _drawn_of_kept(scaled_V: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """One row's token and its log-prob where top-k, then top-p keep some, renormalised."""
+    """Return one row's token and its log-prob among what top-k, then top-p keep, renormalised."""
     greedy = sampling.temperature == 0.0
     if greedy and not sampling.top_k and sampling.top_p == 1.0:
         logprob, chosen = scaled_V.max(-1)

@@ -156,7 +156,7 @@ class Server:
         raise kind(self._told("refuses the request", error)) from None
 
     def _told(self, what: str, error: Exception) -> str:
-        """One line without the key, which a server may repeat in what it answers."""
+        """Return an error in one line, without the key, which a server may repeat in its answer."""
         text = " ".join(scrub(str(error)).split())
         return f"the server at {self.address} {what}: {text}"
 

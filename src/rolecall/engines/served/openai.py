@@ -97,7 +97,9 @@ class OpenAIEngine(ProviderEngine[bytes]):
         return completion
 
     def _body(self, given: JsonObject, sampling: Sampling, seed: int) -> JsonObject:
-        """All servers know the first four; what only some know is sent where it says something."""
+        """Return a request's body: four keys that all servers know, and others only if they are
+        set.
+        """
         body = {
             "model": self.options.model,
             "temperature": sampling.temperature,

@@ -124,7 +124,7 @@ class SGLangEngine(FileEngine):
                 await self._unload(before)
 
     async def pause(self, *, keep: bool) -> None:
-        """Pause; without `keep`, whoever waits for an answer gets an InfrastructureError."""
+        """Pause; without `keep`, callers that wait for an answer get an InfrastructureError."""
         mode = "retract" if keep else "abort"
         await self._connection.tell("POST", "/pause_generation", body={"mode": mode})
 
@@ -231,7 +231,9 @@ class SGLangEngine(FileEngine):
 
 
 def _parameters(sampling: Sampling, row: Sequence) -> JsonObject:
-    """All that changes the distribution, so that no default of the server's does."""
+    """Return every parameter that changes the distribution, so that no default of the server
+    applies.
+    """
     return {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -250,7 +252,10 @@ def _parameters(sampling: Sampling, row: Sequence) -> JsonObject:
 
 
 def _columns(found: list[tuple[float, int, str]]) -> tuple[Ids, Floats]:
-    """[[log-prob, token, text], ...] as tokens [T] and log-probs [T]. Raises MalformedError."""
+    """Return tokens [T] and log-probs [T] of [[log-prob, token, text], ...].
+
+    Raises MalformedError.
+    """
     try:
         tokens = np.array([entry[1] for entry in found], dtype=np.int32)
         logprobs = np.array([entry[0] for entry in found], dtype=np.float32)

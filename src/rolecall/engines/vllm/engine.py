@@ -111,7 +111,7 @@ class VllmEngine(DirectEngine):
                     del self._calls[request.id]
 
     async def cancel(self, request_id: str) -> None:
-        """`generate` is cancelled too, where it still waits."""
+        """Cancel a request, and its `generate` if it still waits."""
         self._drop(self._calls.pop(request_id, []))
 
     def _drop(self, calls: list[Call]) -> None:
@@ -170,7 +170,7 @@ class VllmEngine(DirectEngine):
         return rank
 
     async def pause(self, *, keep: bool) -> None:
-        """Pause; without `keep`, whoever waits for an answer gets an InfrastructureError."""
+        """Pause; without `keep`, callers that wait for an answer get an InfrastructureError."""
         await self._ask("pause", keep=keep)
 
     async def resume(self) -> None:

@@ -54,8 +54,9 @@ def plan_launch(
     threads: int = 1,
     vocabulary: int | None = None,
 ) -> Launch:
-    """`model`: a folder or a hub name; `device`: the first GPU, which `takes_turns` frees at times;
-    `threads`: on a CPU; `vocabulary`: the tokenizer's number of ids, if others are not sampled.
+    """Return what vLLM's process is started with. `model`: a folder or a hub name; `device`: the
+    first GPU, which `takes_turns` frees at times; `threads`: on a CPU; `vocabulary`: the
+    tokenizer's number of ids, if others are not sampled.
 
     Raises ConfigError where vLLM could not serve it. Where the options name no dtype it is float32:
     they do not know the learner's.

@@ -34,4 +34,4 @@ class MaskPaddedIds(LogitsProcessor):
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Nothing depends on the requests."""
+        """Do nothing: no state depends on the requests."""

@@ -100,7 +100,7 @@ class Service:
     async def generate(
         self, *, policy: str, prompt: Ids, sampling: Sampling, seed: int, limit: int
     ) -> Completion:
-        """One completion; its prompt leaves room for `limit` tokens."""
+        """Return one completion of a prompt that leaves room for `limit` tokens."""
         params = parameters(sampling, seed=seed, limit=limit, ends=self.launch.end_ids)
         result = await self._run(policy, prompt, params)
         output: CompletionOutput = result.outputs[0]
@@ -114,7 +114,9 @@ class Service:
         )
 
     async def score(self, *, policy: str, prompt: Ids, tokens: Ids) -> Floats:
-        """Log-probs [T] at temperature 1; vLLM reads no cached prefix where it scores a prompt."""
+        """Return log-probs [T] at temperature 1; vLLM reads no cached prefix where it scores a
+        prompt.
+        """
         sampling = SamplingParams(
             temperature=0.0, max_tokens=1, prompt_logprobs=0, flat_logprobs=True, detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -135,7 +137,7 @@ class Service:
         return last
 
     def _versions(self, policy: str, said: CompletionOutput) -> Ids:
-        """[T] from vLLM's spans of labels."""
+        """Return the version of each token [T] from vLLM's spans of labels."""
         versions = np.zeros(len(said.token_ids), dtype=np.int32)
         for span in said.weight_versions or []:
             versions[span.start : span.end] = self._published[int(span.version)].get(policy, 0)
@@ -159,7 +161,7 @@ class Service:
 
     @asynccontextmanager
     async def _loading_weights(self, policy: str, version: int) -> AsyncIterator[None]:
-        """Nothing is sampled inside; afterwards what is sampled has this version."""
+        """Stop sampling inside; what is sampled afterwards has this version."""
         async with self._changing:
             await self._stop_sampling()
             try:

@@ -77,7 +77,10 @@ class CodeEnvironment:
         return self._sandbox
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+        """Return the tasks of a split, "train" or "test".
+
+        Raises ValueError for a missing source or a malformed row.
+        """
 
         def read(source: str) -> Sequence[Task]:
             if source == GENERATED:
@@ -207,7 +210,10 @@ class CodeWorld(World):
         return worth * sum(exposed) / len(exposed)
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        """1 or 0, or the share of tests that pass. Raises SandboxError if that is unknown."""
+        """Return 1 or 0, or the share of tests that pass.
+
+        Raises SandboxError if that is unknown.
+        """
         program = self._program(episode.answer)
         if program is None:
             episode.count("no_code")
@@ -268,7 +274,8 @@ class CodeWorld(World):
 
 
 def _defined(code: str) -> set[str]:
-    """Names that a program's own statements define; of what does not parse alone, none."""
+    """Return the names that a program's own statements define; none if it cannot be parsed
+    alone."""
     try:
         body = ast.parse(code).body
     except (SyntaxError, ValueError, MemoryError, RecursionError):

@@ -97,7 +97,7 @@ def _task(random: Random, kind: Kind, level: int, *, name: str) -> Task:
 
 
 def _steps(random: Random, level: int) -> list[Step]:
-    """`level` different steps and an end, with their numbers filled in."""
+    """Return `level` different steps and an end, with their numbers filled in."""
     chosen = [*random.sample(STEPS, level), random.choice(ENDS)]
     return [_filled(step, random) for step in chosen]
 

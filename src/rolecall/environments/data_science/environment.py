@@ -93,7 +93,10 @@ class DataScienceEnvironment:
         self._used = False
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+        """Return the tasks of a split, "train" or "test".
+
+        Raises ValueError for a missing source or a malformed row.
+        """
 
         def read(source: str) -> Sequence[Task]:
             if source == GENERATED:

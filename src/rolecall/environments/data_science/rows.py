@@ -114,7 +114,7 @@ def read_truth(task: Task) -> Table:
 
 
 def score_range(task: Task, truth: Table) -> tuple[float, float]:
-    """(baseline, best): of the record, else of the best constant, and of a perfect answer."""
+    """Return (baseline, best) of the row, else of the best constant and of a perfect answer."""
     grading = read_grading(task)
     baseline, best = task.info["baseline"], task.info["best"]
     if best is None:

@@ -144,7 +144,7 @@ class GameWorld(World):
         return Observation(text, key=f"{agent} {text}")
 
     async def step(self, agent: str, action: str) -> Observation:
-        """`info` says of a legal action what its seat saw and did."""
+        """Play an action. After a legal one `info` holds what its seat saw and did."""
         if agent != self.player():
             raise ValueError(f"it is not the turn of {agent!r}")
         seat = self.seat(agent)

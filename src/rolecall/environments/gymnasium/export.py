@@ -66,7 +66,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
         return "\n\n".join(text for text in (task.prompt, opening) if text), self._info(task)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, JsonObject]:
-        """-> observation, reward, whether the world ended, whether the turns did, info."""
+        """Return observation, reward, whether the world ended, whether the turns did, and info."""
         assert self._world is not None, "reset comes before step"
         seen = self._runner.run(self._world.step(self.agent, visible(action)))
         self._turns += 1

@@ -83,7 +83,10 @@ class LlmEnvironment:
         self.llm = policy
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+        """Return the tasks of a split, "train" or "test".
+
+        Raises ValueError for a missing source or a malformed row.
+        """
 
         def check(task: Task) -> None:
             secret = self.setting.secret

@@ -60,7 +60,10 @@ class MathEnvironment:
         self.judge = MathJudge()
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+        """Return the tasks of a split, "train" or "test".
+
+        Raises ValueError for a missing source or a malformed row.
+        """
 
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:

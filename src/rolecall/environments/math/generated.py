@@ -49,7 +49,9 @@ def _step(left: int, operator: str, right: int) -> tuple[int, str]:
 
 
 def _expression(random: Random, level: int) -> Problem:
-    """`(3+4)*5-2`: `level` operations, every value between 0 and LARGEST."""
+    """Return an expression such as `(3+4)*5-2`, with `level` operations and every value between 0
+    and LARGEST.
+    """
     while True:
         text, value, steps = str(first := random.randint(2, 20)), first, list[str]()
         last = "*"  # a number binds as tightly as a product
@@ -69,7 +71,8 @@ def _expression(random: Random, level: int) -> Problem:
 
 
 def _equation(random: Random, level: int) -> Problem:
-    """`3*x+4=19`: `level` operations around x; the steps undo them."""
+    """Return an equation such as `3*x+4=19`, with `level` operations around x; the steps undo
+    them."""
     inverse = {"+": "-", "-": "+", "*": "/"}
     while True:
         x = value = random.randint(2, 20)
@@ -95,7 +98,10 @@ def _equation(random: Random, level: int) -> Problem:
 
 
 def _word(random: Random, level: int) -> Problem:
-    """`Ann has 5 coins. Ann gets 7 more. Ann loses 3.`: one operation a sentence."""
+    """Return a story such as `Ann has 5 coins.
+
+    Ann gets 7 more. Ann loses 3.`, with one operation a sentence.
+    """
     name, thing = random.choice(NAMES), random.choice(THINGS)
     while True:
         value = random.randint(2, 30)

@@ -65,7 +65,7 @@ def math_tasks(path: Path, *, source: str | None = None) -> list[Task]:
 
 
 def duplicate_questions(train: Sequence[Task], test: Sequence[Task]) -> list[tuple[str, str]]:
-    """(train id, test id) of each test task whose question also occurs in train.
+    """Return (train id, test id) of each test task whose question also occurs in train.
 
     Case, spacing, punctuation and LaTeX grouping are ignored; signs are not. None where all of
     train ask the same, as in games: tasks differ by something else then.
@@ -114,7 +114,7 @@ def _first(
     *,
     read: Callable[[JsonValue, str], Result | None],
 ) -> tuple[str, Result | None]:
-    """(column, value) of the first field that `read` makes something of, else ("", None)."""
+    """Return (column, value) of the first field that `read` can read, else ("", None)."""
     for field in fields:
         column, _, key = field.partition(".")
         value = row.get(columns.get(column, ""))

@@ -125,7 +125,7 @@ Step = tuple[Entity, Relation]
 
 
 def _entities(number: int, random: Random) -> list[Entity]:
-    """Names are drawn without repetition, values from the entity's own split."""
+    """Return entities with different names and with values of their own split."""
     counts = {kind: round(share * number) for kind, share in SHARES.items()}
     counts["person"] += number - sum(counts.values())
     entities: list[Entity] = []

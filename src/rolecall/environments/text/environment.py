@@ -57,7 +57,10 @@ class TextEnvironment:
         self.metric, self.measure = metric, measure(metric)
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """ "train" or "test". Raises ValueError for a missing source or a row without a text."""
+        """Return the tasks of a split, "train" or "test".
+
+        Raises ValueError for a missing source or a row without a text.
+        """
 
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:
@@ -84,7 +87,7 @@ class TextWorld(World):
         return TextWorld(self.task, self.measure)
 
     async def step(self, agent: str, action: str) -> Observation:
-        """Each action is a draft, which earns the team what it would score."""
+        """Take a draft, which earns the team what it would score."""
         return Observation(visible(action), team=await self._likeness(action))
 
     async def score(self, episode: Episode) -> dict[str, float]:

@@ -50,7 +50,10 @@ class ToolUseEnvironment:
         self.test_size = test_size or 200
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """ "train" or "test". Raises ValueError for a missing source or a malformed row."""
+        """Return the tasks of a split, "train" or "test".
+
+        Raises ValueError for a missing source or a malformed row.
+        """
 
         def read_in(source: str) -> Sequence[Task]:
             if source != GENERATED:

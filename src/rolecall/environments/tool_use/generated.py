@@ -42,7 +42,7 @@ class Orders(LazyTasks):
 
 
 def _order(random: Random, kind: Kind) -> tuple[str, int, JsonObject]:
-    """-> question, answer, the facts and the look-ups and the sum that lead to it."""
+    """Return question, answer, and the facts with the look-ups and the sum that lead to it."""
     goods, towns = random.sample(GOODS, NUM_GOODS), random.sample(TOWNS, NUM_TOWNS)
     prices = {thing: random.randint(11, 99) for thing in goods}
     made_in = {thing: random.choice(towns) for thing in goods}

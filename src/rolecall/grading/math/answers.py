@@ -37,7 +37,7 @@ def extract(text: str, *, fallback: bool = False) -> str | None:
 
 
 def references(truth: object) -> list[str]:
-    r"""Every accepted answer of a data row's truth; an answer equal to any of them is correct.
+    """Return every accepted answer of a row; an answer equal to any of them is correct.
 
     references("080 or 081 (both were accepted)") -> ["080", "081"]
     references("6 + 4 = 10 apples.\n#### 1,010") -> ["1010"]

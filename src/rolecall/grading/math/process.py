@@ -104,7 +104,7 @@ class MathProcess:
             raise JudgeError(f"the maths worker cannot start: {lines[-1] if lines else 'no reply'}")
 
     def _read(self, limit_s: float) -> Reply | None:
-        """One line of the child, or None if it ended or the time did."""
+        """Return one line of the child, or None if it ended or the time did."""
         assert self.child is not None
         assert self.child.stdout is not None
         received, deadline = b"", time.monotonic() + limit_s

@@ -78,7 +78,7 @@ SPACES = re.compile(r"(\\\\)\s*|(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)\s+(?=\d)|\s
 
 
 def tidy(answer: str) -> str:
-    """One spelling for answers that differ only in typography or unit.
+    """Return one spelling for answers that differ only in typography or unit.
 
     A text of more than 2,000 characters is no answer and stays as it is.
     """

@@ -119,7 +119,7 @@ def _hollow(spec: LearnerSpec, base: str, skeleton: Skeleton, *, adapted: bool) 
 
 
 def _loaded(spec: LearnerSpec, base: str, device: torch.device, *, adapted: bool) -> LanguageModel:
-    """`adapted`: with the policy's adapter, if it has one."""
+    """Load a model, with the policy's adapter if `adapted` and if it has one."""
     tokenizer = load_tokenizer(base)
     model = load_model(
         base,

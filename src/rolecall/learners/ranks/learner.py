@@ -81,7 +81,7 @@ class RankedLearner(Learner):
     async def update(
         self, steps: list[list[Batch]], algorithm: Objective, *, per_agent: bool
     ) -> list[Update]:
-        """One optimizer step for each list of micro-batches; all ranks take the same step."""
+        """Take one optimizer step for each list of micro-batches; all ranks take the same step."""
         self.updating = True  # for good where it is cut short
         updates: list[Update] = []
         for batches in steps:
@@ -191,7 +191,7 @@ class RankedLearner(Learner):
         return [dealt[rank // sharers] for rank in range(self.group.size)]
 
     async def _call(self, method: str, *arguments: Any, each: list[Any] | None = None) -> list[Any]:
-        """`each`: what each rank gets as its last argument."""
+        """Call a method on all ranks, each with its own item of `each` as the last argument."""
         more = None if each is None else [(argument,) for argument in each]
         return await asyncio.to_thread(self.group.call, method, self.name, *arguments, each=more)
 

@@ -51,7 +51,9 @@ class ShardedMember(Member):
         return super()._exchanged(count if self.counts else 0.0, apart=apart)
 
     def _also(self, outputs: Outputs) -> list[Tensor]:
-        """FSDP sums gradients where a rank has any, so all ranks must reach the same parameters."""
+        """Return outputs that reach the same parameters on all ranks, because FSDP sums gradients
+        only where a rank has any.
+        """
         return nothing(outputs)
 
     def _move_reference(self, device: torch.device, *, needed: bool = True) -> None:
@@ -144,7 +146,7 @@ class ShardedMember(Member):
         self._rest()
 
     def _state(self) -> dict[str, Tensor]:
-        """Weights, moments and their counts of steps: the very tensors, by name."""
+        """Return weights, moments and their counts of steps: the very tensors, by name."""
         tensors: dict[str, Tensor] = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):
             tensors[f"weight/{name}"] = parameter.detach()

@@ -118,7 +118,7 @@ class HeadsForTokens:
         return parts.transpose(0, 1).flatten(1, 2)
 
     def _all_tokens(self, part: Tensor) -> Tensor:
-        """[H, n, D] -> [H / C, N, D]."""
+        """Exchange heads for tokens: [H, n, D] -> [H / C, N, D]."""
         parts: Tensor = _Exchange.apply(part.unflatten(0, (self.size, -1)), self.group)
         return parts.transpose(0, 1).flatten(1, 2)
 

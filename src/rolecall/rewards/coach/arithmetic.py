@@ -28,7 +28,7 @@ NUMERAL = re.compile(r"\s*-?\d+\.(\d+)\s*", re.ASCII)
 
 
 def steps(text: str) -> list[tuple[str, bool]]:
-    """Each step as written and whether it is right: [("3 * 4 = 12", True), ...]."""
+    """Return each step as written and whether it is right: [("3 * 4 = 12", True), ...]."""
     plain = text.translate(SIGNS)
     for pattern, replacement in LATEX:
         plain = pattern.sub(replacement, plain)

@@ -38,7 +38,9 @@ class Cache:
             return None
 
     def put(self, key: str, score: Score, *, raw: str) -> None:
-        """raw: the answer as it came, to be read again should the rules of reading change."""
+        """Store a score. raw: the answer as it came, to be read again if the rules of reading
+        change.
+        """
         held = {"raw": raw, "verdict": asdict(score.verdict), "usage": asdict(score.usage)}
         path = self._path(key)
         path.parent.mkdir(exist_ok=True)

@@ -53,7 +53,7 @@ class Judge:
             return held
 
     async def _ask(self, action: Action, usage: Usage) -> tuple[Score, str]:
-        """-> (the score, the answer as it came).
+        """Ask for a score; return it and the answer as it came.
 
         An answer that cannot be read is asked for again, with a new code. Raises CoachStopError
         where no request can succeed, CoachError where this one did not.

@@ -136,7 +136,7 @@ def error_named(name: str, text: str, names: Names) -> BaseException:
 
 
 def encode(value: Any) -> Any:
-    """JSON for a plain value: (1, {2}) -> {"tuple": [1, {"set": [2]}]}. Raises Strange."""
+    """Encode a plain value for JSON: (1, {2}) -> {"tuple": [1, {"set": [2]}]}. Raises Strange."""
     if value is None or isinstance(value, bool):
         return value
     for kind in (int, float, str):

@@ -85,7 +85,7 @@ def finish(code: types.CodeType, names: Names) -> Any:
 
 
 def bundle(value: Any, most: int) -> dict[str, str]:
-    """MIME type -> what a value says of itself; forms longer than `most` are left out."""
+    """Return a value's forms by MIME type; forms longer than `most` are left out."""
     formats = {"text/plain": repr(value)[:most]}
     for kind, name in FORMS.items():
         try:
