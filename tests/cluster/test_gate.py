@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rolecall.cluster.gate import Gate
+from rolecall.cluster.replica import Gate
 
 pytestmark = pytest.mark.alone
 

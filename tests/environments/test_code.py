@@ -10,10 +10,9 @@ import logging
 import pytest
 
 from rolecall.core.types import Episode, Task
-from rolecall.environments.code.environment import CodeEnvironment, CodeWorld
+from rolecall.environments.code.environment import CodeEnvironment, CodeWorld, Remembered
 from rolecall.environments.code.generated import GeneratedCode
 from rolecall.environments.code.hidden_tests import Pair, read_pair
-from rolecall.environments.code.remembered import Remembered
 from rolecall.environments.code.rows import code_tasks
 from rolecall.sandbox.base import Limits
 from rolecall.storage.episode_io import from_json, to_json

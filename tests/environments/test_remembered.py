@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rolecall.environments.code.remembered import Remembered
+from rolecall.environments.code.environment import Remembered
 
 
 def counted(results):
@@ -74,7 +74,7 @@ def test_who_gives_up_takes_nothing_from_the_others():
 
 
 def test_the_oldest_memory_goes_first(monkeypatch):
-    monkeypatch.setattr("rolecall.environments.code.remembered.MOST", 2)
+    monkeypatch.setattr("rolecall.environments.code.environment.MOST", 2)
     work, _ = counted([1, 2, 3, 4])
 
     async def go():

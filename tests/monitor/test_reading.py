@@ -1,7 +1,7 @@
 """Parquet files become conversations in an order that is always the same."""
 
 from rolecall.core.types import CoachNote
-from rolecall.monitor.coached import coach_metrics
+from rolecall.monitor.metrics import coach_metrics
 from rolecall.monitor.reading import (
     attempts,
     best,

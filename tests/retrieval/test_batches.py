@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rolecall.retrieval.base import Hit
-from rolecall.retrieval.batches import Batches
+from rolecall.retrieval.client import Batches
 from rolecall.runtime.call_tree import IdleBarrier, current, enter_scope, task_factory
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from rolecall.retrieval import bm25
 from rolecall.retrieval.base import Passage
-from rolecall.retrieval.bm25 import K1, B, Bm25, build_bm25
+from rolecall.retrieval.bm25 import K1, B, Bm25, build_bm25, words
 from rolecall.retrieval.folders import MANIFEST, has_index
 from rolecall.retrieval.opening import open_index
-from rolecall.retrieval.words import words
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rolecall.retrieval.base import Passage
+from rolecall.retrieval.bm25 import words
 from rolecall.retrieval.dense import BATCH, Dense, build_dense, load_encoder
 from rolecall.retrieval.opening import open_index
-from rolecall.retrieval.words import words
 
 pytestmark = pytest.mark.slow
 

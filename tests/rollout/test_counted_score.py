@@ -15,8 +15,8 @@ from rolecall.core.types import Episode, Task
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.models.loading import load_tokenizer
 from rolecall.monitor import metrics
-from rolecall.monitor.paired_tasks import pair_tasks
 from rolecall.monitor.reading import best, worst
+from rolecall.monitor.two_runs import pair_tasks
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.episodes import Rollout, RolloutContext, play
 from rolecall.rollout.evaluation_summary import summarise

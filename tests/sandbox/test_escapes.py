@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolecall.sandbox import base
-from rolecall.sandbox.pool import Pool
+from rolecall.sandbox.bubblewrap import Pool
 from tests.sandbox.places import run, working_sandbox
 
 pytestmark = pytest.mark.slow

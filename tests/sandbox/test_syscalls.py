@@ -8,8 +8,7 @@ import struct
 
 import pytest
 
-from rolecall.sandbox.syscall_table import ALLOWED, NEWEST
-from rolecall.sandbox.syscalls import ARCHITECTURES, syscall_filter
+from rolecall.sandbox.syscalls import ALLOWED, ARCHITECTURES, NEWEST, syscall_filter
 from tests.sandbox.places import run
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from rolecall.core.types import Task
-from rolecall.environments.code.environment import CodeWorld
-from rolecall.environments.code.remembered import Remembered
+from rolecall.environments.code.environment import CodeWorld, Remembered
 from rolecall.sandbox.base import Limits
 from rolecall.workflows.coder_tester import coder_tester
 from tests.sandbox.places import working_sandbox

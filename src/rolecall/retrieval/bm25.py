@@ -6,6 +6,7 @@ what is stored for its words. An index in a folder is mapped into memory, not re
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,10 +22,27 @@ from rolecall.retrieval.bm25_check import check_arrays
 from rolecall.retrieval.folders import Manifest, read_manifest, write_manifest, written_aside
 from rolecall.retrieval.passages import PassageFile, store_passages
 from rolecall.retrieval.progress import count_items
-from rolecall.retrieval.words import words
 
 if TYPE_CHECKING:
     from bm25s import BM25
+
+
+WORD = re.compile(r"\w+")
+
+# Lucene's English analysis leaves these out; each would list most of a corpus.
+LEFT_OUT = """
+a an and are as at be but by for if in into is it no not of on or such that the their then there
+these they this to was will with
+"""
+STOP_WORDS = frozenset(LEFT_OUT.split())
+
+
+def words(text: str) -> list[str]:
+    """Return runs of letters and digits in lower case, without stop words; nothing is stemmed.
+
+    words("Where was Bor-Tal born in 1907?") -> ["where", "bor", "tal", "born", "1907"]
+    """
+    return [word for word in WORD.findall(text.lower()) if word not in STOP_WORDS]
 
 
 K1, B = 0.9, 0.4  # Anserini's for passages; the ones of Search-R1's BM25 server

@@ -18,15 +18,52 @@ from rolecall.core.interfaces.tool import Tool, ToolError
 from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import optional
 from rolecall.runtime.call_tree import outside
+from rolecall.runtime.http import limit_body
 from rolecall.runtime.per_loop import PerLoop
+from rolecall.runtime.secret_texts import remember_secrets_of_url
 from rolecall.tools.call_parsing import cut
-from rolecall.tools.mcp_http import connect
-from rolecall.tools.mcp_stdio import start_server
+from rolecall.tools.mcp_stdio import MOST_LINE, start_server
 
 if TYPE_CHECKING:
     from mcp.client import Transport
+    from mcp.client._transport import TransportStreams
     from mcp.types import ContentBlock
     from mcp.types import Tool as McpTool
+
+
+EVENTS = "text/event-stream"  # goes on for as long as the connection
+
+
+@asynccontextmanager
+async def connect(url: str) -> AsyncIterator[TransportStreams]:
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    remember_secrets_of_url(url)
+    # Of what is compressed, a few bytes could become any number.
+    async with create_mcp_http_client(headers={"Accept-Encoding": "identity"}) as client:
+        client.event_hooks = {"response": [_bound]}
+        async with streamable_http_client(url, http_client=client) as streams:
+            yield streams
+
+
+async def _bound(response: Any) -> None:
+    """Let an answer's body end with an error where it is too long."""
+    import httpx2
+
+    if response.headers.get("content-type", "").startswith(EVENTS):
+        return
+    whole = response.stream
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for chunk in limit_body(whole, MOST_LINE):
+                yield chunk
+
+        async def aclose(self) -> None:
+            await whole.aclose()
+
+    response.stream = Bounded()
 
 
 MOST_CHARS, MOST_PARTS = 1_000_000, 1_000  # of one result

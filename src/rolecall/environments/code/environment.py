@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from rolecall.core.async_types import Work
 from rolecall.core.interfaces.environment import Observation, World
@@ -15,12 +20,91 @@ from rolecall.data.data_locations import locate
 from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.code.generated import GeneratedCode, Kind
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, mismatches, read_pair
-from rolecall.environments.code.reference_check import Outcome, report_references, run_references
-from rolecall.environments.code.remembered import Remembered
 from rolecall.environments.code.rows import code_tasks, read_pairs
+from rolecall.runtime.call_tree import outside
 from rolecall.sandbox.base import Limits, SandboxError, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.verdict import Examination, examine, stdin_tests
+
+Result = TypeVar("Result")
+MOST = 4_096  # results kept; the oldest goes first
+
+
+class Remembered:
+    """Attempts of a group often write the same program: it is run against the same tests once.
+
+    Work that raises is not remembered. A caller that is cancelled does not cancel it for others.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def get(self, key: Hashable, work: Callable[[], Awaitable[Result]]) -> Result:
+        if key not in self._known:
+            while len(self._known) >= MOST:
+                del self._known[next(iter(self._known))]
+            # The episode that asks first may end before the others that wait for it.
+            self._known[key] = outside(self._do(key, work))
+        result: Result = await asyncio.shield(self._known[key])
+        return result
+
+    async def _do(self, key: Hashable, work: Callable[[], Awaitable[Result]]) -> Result:
+        try:
+            return await work()
+        except BaseException:
+            self._known.pop(key, None)
+            raise
+
+
+notices = logging.getLogger("rolecall.notices")
+
+Passes = Callable[[Task], Awaitable[list[bool]]]  # each test of a task, for its reference
+AT_ONCE = 16  # references between two looks at the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of running reference solutions."""
+
+    num_run: int
+    failed: list[str]  # ids of tasks
+
+
+def report_references(check: Callable[[], Work[Outcome]], path: Path) -> None:
+    """Run the check, and report in one line how many references fail."""
+    with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
+        try:
+            outcome = thread.submit(lambda: asyncio.run(check())).result()
+        except SandboxError:  # programs cannot be run here
+            return
+    if outcome.failed:
+        notices.warning(
+            "%s: %d of the %d reference solutions that were run fail their own tests, so no "
+            "program may pass these here; the first is %s",
+            path,
+            len(outcome.failed),
+            outcome.num_run,
+            outcome.failed[0],
+        )
+
+
+async def run_references(tasks: Sequence[Task], passes: Passes, *, limit_s: float) -> Outcome:
+    """Run the references in their order until the time is over."""
+
+    async def solves(task: Task) -> bool:
+        try:
+            return all(await passes(task))
+        except ValueError:  # a test that no program can pass or fail
+            return False
+
+    until, failed, num_run = time.monotonic() + limit_s, [], 0
+    while num_run < len(tasks) and time.monotonic() < until:
+        chosen = tasks[num_run : num_run + AT_ONCE]
+        solved = await asyncio.gather(*map(solves, chosen))
+        failed += [task.id for task, is_solved in zip(chosen, solved, strict=True) if not is_solved]
+        num_run += len(chosen)
+    return Outcome(num_run, failed)
+
 
 KINDS: tuple[Kind, ...] = ("function", "stdin")
 NO_CODE = "There is no fenced python block."

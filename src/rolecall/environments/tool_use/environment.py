@@ -7,20 +7,75 @@ the facts of the task, where it has some.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from random import Random
+from typing import Literal, get_args
 
 from rolecall.core.interfaces.environment import ENDLESS, Observation, World
 from rolecall.core.interfaces.tool import Tool, ToolError
+from rolecall.core.json_types import JsonObject
+from rolecall.core.seeding import derive_seed
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import GENERATED, gather, generates, list_sources
+from rolecall.data.sources import GENERATED, LazyTasks, gather, generates, list_sources
 from rolecall.environments.text.rows import text_tasks
-from rolecall.environments.tool_use.generated import Kind, Orders
 from rolecall.grading.math.tidy import tidy
 from rolecall.grading.math.values import Number, read
 from rolecall.grading.qa import exact_match, targets
 from rolecall.tools.functions import tool
+
+Kind = Literal["one", "two", "delivered"]
+TEST_SHARE = 10  # one question in ten is a test question
+
+GOODS = ("lamp", "clock", "bell", "kettle", "ladder", "basket", "candle", "hammer", "mirror")
+TOWNS = ("Borford", "Gulvale", "Lunport", "Nexhill", "Sabgate", "Torwell")
+NUM_GOODS, NUM_TOWNS = 4, 3  # that a task's store knows
+
+
+class Orders(LazyTasks):
+    """Order number i of a split.
+
+    one: 7 x lamp; two: 7 x lamp and 4 x bell; delivered: and the way from where they are made.
+    """
+
+    def __init__(self, split: str, *, kinds: tuple[Kind, ...], size: int) -> None:
+        self.split, self.kinds, self.size = split, kinds, size
+
+    def make(self, index: int) -> Task:
+        random = Random(derive_seed("order", self.split, self.kinds, index))
+        kind = random.choice(self.kinds)
+        while True:
+            text, answer, info = _order(random, kind)
+            if (derive_seed(text) % TEST_SHARE == 0) == (self.split == "test"):
+                name = f"{kind}-{self.split}-{index}"
+                return Task(name, text, str(answer), {"source": kind} | info)
+
+
+def _order(random: Random, kind: Kind) -> tuple[str, int, JsonObject]:
+    """Return question, answer, and the facts with the look-ups and the sum that lead to it."""
+    goods, towns = random.sample(GOODS, NUM_GOODS), random.sample(TOWNS, NUM_TOWNS)
+    prices = {thing: random.randint(11, 99) for thing in goods}
+    made_in = {thing: random.choice(towns) for thing in goods}
+    fees = {town: random.randint(11, 99) for town in towns}
+    facts = {
+        thing: f"A {thing} costs {prices[thing]} coins. It is made in {made_in[thing]}."
+        for thing in goods
+    } | {town: f"Delivery from {town} costs {fees[town]} coins an order." for town in towns}
+    ordered = {thing: random.randint(3, 48) for thing in goods[: 1 if kind == "one" else 2]}
+    listed = " and ".join(f"{number} x {thing}" for thing, number in ordered.items())
+    text = f"What does an order of {listed} cost, in coins?"
+    names = list(ordered)
+    sums = [f"{number}*{prices[thing]}" for thing, number in ordered.items()]
+    answer = sum(number * prices[thing] for thing, number in ordered.items())
+    if kind == "delivered":
+        maker = made_in[goods[0]]
+        where = f"the town in which the {goods[0]} is made"
+        text = text.replace("?", f", with the delivery fee of {where}?")
+        names.append(maker)
+        sums.append(str(fees[maker]))
+        answer += fees[maker]
+    return text, answer, {"facts": facts, "lookups": names, "expression": " + ".join(sums)}
+
 
 NOTICE = "There was nothing between answer tags."
 

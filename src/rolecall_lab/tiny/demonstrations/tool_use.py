@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from rolecall.environments.tool_use.generated import GOODS, TOWNS
+from rolecall.environments.tool_use.environment import GOODS, TOWNS
 from rolecall_lab.tiny.demonstrations.scene import Scene
 
 BUYER = {"looks_up": 55, "guesses": 45}
