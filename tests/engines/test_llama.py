@@ -48,7 +48,7 @@ def test_adapters_count_for_their_own_ids(any_model_folder, owners):
     base = language_model(any_model_folder)
     everywhere = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     models = with_adapters(
-        base.model, base.tokenizer,
+        base.loaded, base.tokenizer,
         {
             "one": Adapter(rank=4, targets=everywhere),
             "two": Adapter(rank=2, alpha=7, targets=everywhere),

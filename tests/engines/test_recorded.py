@@ -163,7 +163,7 @@ def test_a_recorded_step_takes_rows_of_several_adapters_and_of_other_ones_next_t
             torch.nn.init.normal_(parameter, std=0.3)
     cache = Cache(
         layers=models[0].num_layers, pages=9, heads=models[0].num_kv_heads,
-        size=models[0].head_size, like=next(base.parameters()),
+        size=models[0].head_size, like=next(base.model.parameters()),
     )  # fmt: skip
     recorded = Recorded(models, cache, width=2)
     table = torch.arange(4, dtype=torch.int32)[:, None]

@@ -87,7 +87,8 @@ def test_in_bfloat16_engine_and_learner_differ_by_the_rounding_of_states_alone(a
     with torch.no_grad():
         found = learner.forward(batch).logprobs.numpy()
         ids = torch.from_numpy(batch.tokens).long()
-        largest = float(base(input_ids=ids[None], layout=Rows([len(ids)], device=CPU)).logits.max())
+        layout = Rows([len(ids)], device=CPU)
+        largest = float(base.model(input_ids=ids[None], layout=layout).logits.max())
     apart = np.abs(found - batch.old_logprobs)[batch.mask > 0]
     assert apart.mean() <= 2**-8 * largest
     assert apart.max() <= 16 * 2**-8 * largest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def test_adapters_are_saved_as_peft_folders_and_loaded_bit_for_bit(model_folder,
         second[name].load(tmp_path / name)
         assert torch.equal(weights(second[name]), weights(learner))
     base = load_model(str(model_folder), device=CPU, dtype=torch.float32)
-    alone = PeftModel.from_pretrained(base, tmp_path / "a").eval()
+    alone = replace(base, model=PeftModel.from_pretrained(base.model, tmp_path / "a").eval())
     batch = flat(turns_of(3))
     with torch.no_grad():
         ours = first["a"].forward(batch).logprobs
@@ -334,7 +335,7 @@ def test_an_id_that_the_tokenizer_does_not_have_is_refused(model_folder, adapter
     """Compiled loops would write beyond their arrays."""
     model = language_model(model_folder)
     if adapter is not None:
-        model = with_adapters(model.model, model.tokenizer, {"a": adapter}, seed=0)["a"]
+        model = with_adapters(model.loaded, model.tokenizer, {"a": adapter}, seed=0)["a"]
     learner = LocalLearner(model, Optimizer(lr=0.1), total_updates=10)
     turns = turns_of(2)
     for outside in (-1, model.vocabulary):

@@ -501,18 +501,20 @@ def test_what_shards_export_is_read_by_from_pretrained(adapted, ranks, model_fol
 
 def test_a_skeleton_has_no_weights_and_the_numbers_that_no_file_holds(model_folder):
     """Two layers say how the model can be changed, and what its buffers are."""
-    found = make_skeleton(str(model_folder), device=CPU, dtype=torch.float32)
-    assert found is not None
-    assert {parameter.device.type for parameter in found.model.parameters()} == {"meta"}
+    skeleton = make_skeleton(str(model_folder), device=CPU, dtype=torch.float32)
+    assert skeleton is not None
+    model = skeleton.loaded.model
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
     whole = load_model(str(model_folder), device=CPU, dtype=torch.float32, fuses=False)
-    assert found.model.trimmed
-    kinds = [[type(m).__name__ for m in each.modules()] for each in (found.model, whole)]
+    assert skeleton.loaded.capabilities == whole.capabilities
+    assert whole.capabilities.is_trimmed
+    kinds = [[type(m).__name__ for m in each.modules()] for each in (model, whole.model)]
     assert kinds[0] == kinds[1]
-    found.model.to_empty(device=CPU)
-    fill_buffers(found.model, found)
-    buffers = dict(whole.named_buffers())
+    model.to_empty(device=CPU)
+    fill_buffers(model, skeleton)
+    buffers = dict(whole.model.named_buffers())
     assert buffers
-    for name, buffer in found.model.named_buffers():
+    for name, buffer in model.named_buffers():
         assert torch.equal(buffer, buffers[name])
 
 

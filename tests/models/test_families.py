@@ -201,11 +201,11 @@ def test_a_window_that_only_the_mask_or_only_the_attention_has_is_found(tmp_path
     make(tmp_path / "mask", "apart", "Phimoe", **long)
     make(tmp_path / "attention", "full", "Olmoe", **long)
     for name in ("mask", "attention"):
-        kept_apart = load(tmp_path / name).model.kept_apart
-        assert "with a window of 6 tokens: logits differ" in kept_apart
-    assert not load(make(tmp_path / "both", "ruled", "Mistral", **long)).model.kept_apart
+        reason = load(tmp_path / name).capabilities.separate_rows_reason
+        assert "with a window of 6 tokens: logits differ" in reason
+    assert load(make(tmp_path / "both", "ruled", "Mistral", **long)).samples_here
     unseen = {"sliding_window": 256}  # as long as the context
-    assert not load(make(tmp_path / "none", "apart", "Phimoe", **unseen)).model.kept_apart
+    assert load(make(tmp_path / "none", "apart", "Phimoe", **unseen)).samples_here
 
 
 @pytest.mark.parametrize("name", ["Mistral", "Gemma2", "GptOss"])
@@ -223,7 +223,7 @@ def test_a_rule_that_is_a_little_wrong_would_be_noticed(tmp_path, monkeypatch, n
     )
     wrong = in_trees(model, turns)
     assert max(float((wrong[name] - right[name]).abs().max()) for name in right) > 1e-3
-    assert loaded(tmp_path).model.kept_apart
+    assert not loaded(tmp_path).samples_here
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_activations_that_are_computed_again_give_the_same_gradients(tmp_path, c
 )
 def test_adapters_train_on_them_and_are_switched_off(tmp_path, case):
     base = loaded(make(tmp_path, *case))
-    model = with_adapters(base.model, TOKENIZER, {"a": Adapter(rank=2)}, seed=0)["a"]
+    model = with_adapters(base.loaded, TOKENIZER, {"a": Adapter(rank=2)}, seed=0)["a"]
     [batch] = pack(conversation(), budget=10_000)
     learner = LocalLearner(model, Optimizer(lr=1e-3), total_updates=1, reference="base")
     first = learner.forward(batch).logprobs

@@ -148,5 +148,5 @@ def test_families_without_grouped_heads_or_rotary_positions_work(tmp_path, dtype
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=4, n_positions=64)
     GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    model = load_model(str(tmp_path), device=CPU, dtype=dtype)
+    model = load_model(str(tmp_path), device=CPU, dtype=dtype).model
     assert model.config._attn_implementation == "rolecall"

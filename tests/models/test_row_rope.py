@@ -19,6 +19,7 @@ from rolecall.learners.packing import pack
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
+from rolecall.models.skeleton import fill_buffers, make_skeleton
 from rolecall.runtime.call_tree import IdleBarrier, task_factory
 from tests.families import SIZES, TOKENIZER
 from tests.toy import CPU, turn
@@ -181,3 +182,19 @@ def test_vllm_is_given_the_original_context_where_it_would_compute_all_rows_as_l
     assert context(max_length=30) == 30
     with pytest.raises(ConfigError, match=f"engine.max_length: .*write at most {LIMIT}"):
         context(max_length=LIMIT + 1)
+
+
+def test_a_model_built_without_weights_for_sharding_rotates_each_row_by_its_length(folder, model):
+    skeleton = make_skeleton(str(folder), device=CPU, dtype=torch.float32)
+    empty = skeleton.loaded.model
+    empty.to_empty(device=CPU)
+    fill_buffers(empty, skeleton)
+    empty.load_state_dict(model.model.state_dict())
+    sharded = LanguageModel(skeleton.loaded, model.tokenizer)
+    layout = Rows([20, 60], device=CPU)
+    rows = (torch.from_numpy(np.concatenate([ids_of(20), ids_of(60, 1)])).long(), layout.position)
+    found, wanted = (
+        each.logits(*rows, layout=layout, keep=torch.arange(80)) for each in (sharded, model)
+    )
+    assert torch.allclose(found, wanted, atol=1e-5)
+    assert not sharded.shares_prefixes

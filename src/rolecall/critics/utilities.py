@@ -235,7 +235,7 @@ def read_states(reader: LanguageModel, tokens: Tensor, layout: layouts.Rows) -> 
     Logits would be far larger.
     """
     everywhere = torch.arange(len(tokens), device=reader.device)
-    if not reader.scales_logits:
+    if not reader.capabilities.scales_logits:
         return reader.states(tokens, layout.position, layout=layout, keep=everywhere).float()
     _, hidden = reader.forward(tokens, layout.position, layout=layout, keep=everywhere, hidden=True)
     assert hidden is not None

@@ -97,12 +97,12 @@ async def _tried(device: torch.device) -> Record:
             logprobs = model.logprobs(ids)[len(prompt) - 1 :].cpu().numpy()
         gaps.append(np.abs(one.logprobs - logprobs).max())
     scheduler = engine._schedulers["p"]
-    heads = any(isinstance(module, Heads) for module in base.modules())
+    heads = any(isinstance(module, Heads) for module in model.model.modules())
     paths = {"fused attention": heads, "plain decoding": scheduler.llama is not None}
     if device.type == "cuda":
         recorded = scheduler._recorded
         paths = {"recorded steps": bool(recorded) and not (recorded and recorded.unfit)}
-        _train_a_row(device, heads=(base.config.num_attention_heads, model.num_kv_heads))
+        _train_a_row(device, heads=(model.config.num_attention_heads, model.num_kv_heads))
         for use in get_args(Use):
             paths[f"FlexAttention in {use}"] = was_tried(use, device) and not unfit(use, device)
     largest = float(max(gaps))

@@ -60,7 +60,7 @@ class LogProbs(Module):
         # Not of a reference, which must round as the policy that it is compared with.
         frozen = policy.adapter is not None and not entropy and is_frozen(head)
         with policy.using(adapter_off=adapter_off):
-            if (frozen or len(row.chosen) > rows) and not policy.scales_logits:
+            if (frozen or len(row.chosen) > rows) and not policy.capabilities.scales_logits:
                 states = policy.states(*ids, layout=row.layout, keep=row.keep)
                 states = _repeated(states, row.again)
                 entropies = None

@@ -25,6 +25,7 @@ from rolecall.models.language_model import (
     run_apart,
 )
 from rolecall.models.layout_forwarding import carry
+from rolecall.models.loaded_model import LoadedModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -39,25 +40,27 @@ REACHES = (
     "attention_chunk_size", "attention_window", "attention_window_size", "block_size", "chunk_size",
     "index_topk", "keep_window_size", "window_size",
 )  # fmt: skip
+SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # keys of such configs
 
 Rules = Mapping[int, ScoreRule | None]  # by layer
 
 
 @torch.no_grad()
-def examine(model: PreTrainedModel) -> tuple[str, Rules]:
-    """Return why the model's rows must be kept apart, or "", and its layers' rules.
+def examine(loaded: LoadedModel) -> tuple[str, Rules]:
+    """Return why the model's rows must be computed one by one, or "", and its layers' rules.
 
     If they must be, the model's own attention is switched on.
     """
+    model = loaded.model
     rules: Rules = {}
     try:
         problem = _unknown(model)
         if not problem:
-            problem, rules = _compare(model)
+            problem, rules = _compare(loaded)
             if problem == layouts.NOT_HANDED_ON and hasattr(model.get_decoder(), "layers"):
                 carry(model)
-                problem, rules = _compare(model)
-            problem = problem or _wrong_window(model, rules)
+                problem, rules = _compare(loaded)
+            problem = problem or _wrong_window(loaded, rules)
             if problem:
                 problem = f"an attention that cannot be computed here ({problem})"
     except UNLIKE as error:
@@ -80,10 +83,11 @@ def _unknown(model: PreTrainedModel) -> str:
     return "an attention of its own" if own else ""
 
 
-def _compare(model: PreTrainedModel) -> tuple[str, Rules]:
+def _compare(loaded: LoadedModel) -> tuple[str, Rules]:
     """Return what is wrong with our logits of the probe, or "", and each layer's rule."""
+    model = loaded.model
     try:
-        ours, rules = _in_two_passes(model)
+        ours, rules = _in_two_passes(loaded)
         theirs = _own(model)
     except UNLIKE as error:
         return first_line(error), {}
@@ -115,12 +119,13 @@ def _read_first(length: int) -> int:
     return length * 3 // 4
 
 
-def _wrong_window(model: PreTrainedModel, rules: Rules) -> str:
+def _wrong_window(loaded: LoadedModel, rules: Rules) -> str:
     """Return how a window is computed unlike in the model's own attention, or "".
 
     Rows seldom reach a real window, so the probe is made again with a short one. Both sides must
     have seen it, or nothing is known.
     """
+    model = loaded.model
     windowed = [layer for layer, rule in rules.items() if rule is not None and rule.window]
     windows = {rule.window for rule in rules.values() if rule is not None and rule.window}
     config = model.config.get_text_config()
@@ -133,7 +138,7 @@ def _wrong_window(model: PreTrainedModel, rules: Rules) -> str:
     long = _own(model)
     model.set_attn_implementation(layouts.NAME)
     with _short_windows(model):
-        problem, short_rules = _compare(model)
+        problem, short_rules = _compare(loaded)
         short = _own(model)
     model.set_attn_implementation(layouts.NAME)
     if problem:
@@ -194,19 +199,22 @@ def _own(model: PreTrainedModel) -> Tensor:
 
 
 @torch.no_grad()
-def scales_logits(model: PreTrainedModel) -> bool:
+def scales_logits(loaded: LoadedModel) -> bool:
     """Return whether the logits are anything but the head applied to the decoder's states."""
+    model = loaded.model
+    if any(getattr(model.config.get_text_config(), name, None) for name in SCALES):
+        return True
     layout, ids = layouts.Rows(list(LENGTHS), device=model.device), _ids(model)
     keep = torch.tensor([3, 23, 32], device=model.device)
     try:
-        states = hidden_states(model, ids, layout.position, layout=layout, keep=keep)
+        states = hidden_states(loaded, ids, layout.position, layout=layout, keep=keep)
         plain = model.get_output_embeddings()(states).float()
     except UNLIKE:
         return True
-    if model.kept_apart:
+    if loaded.capabilities.has_separate_rows:
         logits = run_apart(model, ids, layout=layout, keep=keep)[0]
     else:
-        logits = run(model, ids, layout.position, layout=layout, keep=keep)[0]
+        logits = run(loaded, ids, layout.position, layout=layout, keep=keep)[0]
     return not bool((plain - logits).abs().max() <= 1e-3 * logits.abs().max())
 
 
@@ -235,20 +243,21 @@ def _ids(model: PreTrainedModel) -> Tensor:
     return torch.arange(sum(LENGTHS), device=model.device) * 7919 % size
 
 
-def probe(model: PreTrainedModel, keep: Tensor) -> Tensor:
+def probe(loaded: LoadedModel, keep: Tensor) -> Tensor:
     """Logits of the probe's rows through our cache, in one pass.
 
     Where a model has an original context they are computed again with positions beyond it.
     """
-    logits = []
+    model, logits = loaded.model, []
     for offset in dict.fromkeys((0, original_context(model.config.get_text_config()))):
         paged = _paged(model, _cache(model), [0, 0], list(LENGTHS))
-        logits.append(run(model, _ids(model), paged.position + offset, layout=paged, keep=keep)[0])
+        logits.append(run(loaded, _ids(model), paged.position + offset, layout=paged, keep=keep)[0])
     return torch.cat(logits)
 
 
-def _in_two_passes(model: PreTrainedModel) -> tuple[Tensor, Rules]:
+def _in_two_passes(loaded: LoadedModel) -> tuple[Tensor, Rules]:
     """Return the logits of all tokens, the last ones from a second pass, and each layer's rule."""
+    model = loaded.model
     cache, first = _cache(model), [_read_first(length) for length in LENGTHS]
     rules: dict[int, ScoreRule | None] = {}
     rows = _ids(model).split(LENGTHS)
@@ -259,7 +268,7 @@ def _in_two_passes(model: PreTrainedModel) -> tuple[Tensor, Rules]:
         paged = _paged(model, cache, starts, counts)
         keep = torch.arange(sum(counts), device=model.device)
         layout = Observed(paged, rules)
-        logits = run(model, torch.cat(ids), paged.position, layout=layout, keep=keep)[0]
+        logits = run(loaded, torch.cat(ids), paged.position, layout=layout, keep=keep)[0]
         parts.append(list(logits.split(counts)))
     return torch.cat([torch.cat(row) for row in zip(*parts, strict=True)]), rules
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,16 +21,16 @@ from transformers import AutoModelForCausalLM
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.agents.turn_form import stop_ids
 from rolecall.models.attention import layouts
+from rolecall.models.loaded_model import LoadedModel, ModelCapabilities
 from rolecall.models.row_rope import rows_told_apart
 from rolecall.models.separate_rows import read_rows
 from rolecall.models.tokenizers import num_tokens
 
 if TYPE_CHECKING:
+    from peft import PeftModel
     from transformers import PretrainedConfig, PreTrainedModel
 
     from rolecall.models.lora import Mixture
-
-SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling")  # keys of transformers
 
 
 class LanguageModel:
@@ -37,18 +38,19 @@ class LanguageModel:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        loaded: LoadedModel,
         tokenizer: Tokenizer,
         *,
         adapter: str | None = None,
         frozen: bool = False,
     ) -> None:
-        self.model = model  # of transformers, or wrapped by PEFT: neither is typed
+        self.loaded = loaded
         self.tokenizer = tokenizer
         self.adapter = adapter
         self.frozen = frozen  # a copy that no learner trains
-        self.config = model.config.get_text_config()  # of a model that also sees, its language's
-        self.device = next(model.parameters()).device
+        # Of a model that also sees, its language's.
+        self.config: PretrainedConfig = self.model.config.get_text_config()
+        self.device = next(self.model.parameters()).device
         self.num_layers: int = self.config.num_hidden_layers
         # Of the cache, where the embedded engine samples.
         self.num_kv_heads, self.head_size = (
@@ -57,15 +59,12 @@ class LanguageModel:
         self.max_length: int = self.config.max_position_embeddings
 
     @property
-    def rope_limit(self) -> int | None:
-        """The tokens of a row beyond which its positions are rotated by other factors."""
-        limit: int | None = getattr(self.model, "rope_limit", None)
-        return limit
+    def model(self) -> PreTrainedModel | PeftModel:
+        return self.loaded.model
 
     @property
-    def is_kept_apart(self) -> bool:
-        """Return whether each row is computed alone, by transformers' own implementation."""
-        return bool(getattr(self.model, "kept_apart", ""))
+    def capabilities(self) -> ModelCapabilities:
+        return self.loaded.capabilities
 
     @property
     def is_float32(self) -> bool:
@@ -79,12 +78,12 @@ class LanguageModel:
         They may not where rows are computed alone, nor where a row's length decides how its
         positions are rotated: what begins alike is then not computed alike.
         """
-        return not self.is_kept_apart and self.rope_limit is None
+        return self.samples_here and self.capabilities.rope_limit is None
 
     @property
     def samples_here(self) -> bool:
         """Return whether the embedded engine can sample it; if not, `engine: vllm` must."""
-        return not self.is_kept_apart
+        return not self.capabilities.has_separate_rows
 
     @property
     def hidden_size(self) -> int:
@@ -137,7 +136,7 @@ class LanguageModel:
 
         with lora.use_mixture(mixture):
             # Each layer's adapters are told the rows of all tokens.
-            logits, _ = run(self.model, tokens, positions, layout=layout, keep=keep, trims=False)
+            logits, _ = run(self.loaded, tokens, positions, layout=layout, keep=keep, trims=False)
             return logits[:, : self.vocabulary]
 
     def forward(
@@ -156,10 +155,12 @@ class LanguageModel:
         computes with the frozen base alone: ValueError for a policy that has no adapter.
         """
         with self.using(adapter_off=adapter_off):
-            if self.is_kept_apart:
+            if self.capabilities.has_separate_rows:
                 output = run_apart(self.model, tokens, layout=layout, keep=keep, hidden=hidden)
             else:
-                output = run(self.model, tokens, positions, layout=layout, keep=keep, hidden=hidden)
+                output = run(
+                    self.loaded, tokens, positions, layout=layout, keep=keep, hidden=hidden
+                )
         logits, states = output
         return logits[:, : self.vocabulary], states
 
@@ -167,18 +168,12 @@ class LanguageModel:
         self, tokens: Tensor, positions: Tensor, *, layout: layouts.Layout, keep: Tensor
     ) -> Tensor:
         """Return what `head` reads after the kept indices: [len(keep), hidden_size]."""
-        return hidden_states(self.model, tokens, positions, layout=layout, keep=keep)
+        return hidden_states(self.loaded, tokens, positions, layout=layout, keep=keep)
 
     def head(self, states: Tensor) -> Tensor:
-        """[M, hidden_size] -> logits [M, V]; those of the model unless `scales_logits`."""
+        """[M, hidden_size] -> logits [M, V]; those of the model unless it scales logits."""
         logits: Tensor = self.model.get_output_embeddings()(states)
         return logits[:, : self.vocabulary]
-
-    @property
-    def scales_logits(self) -> bool:
-        """Return whether the model changes what its head reads or returns."""
-        scaled = any(getattr(self.config, name, None) for name in SCALES)
-        return scaled or bool(getattr(self.model, "scales_logits", False))
 
     @contextmanager
     def using(self, *, adapter_off: bool = False) -> Iterator[None]:
@@ -248,7 +243,7 @@ class LanguageModel:
 
 
 def run(
-    model: PreTrainedModel,
+    loaded: LoadedModel,
     tokens: Tensor,
     positions: Tensor,
     *,
@@ -257,11 +252,13 @@ def run(
     hidden: bool = False,
     trims: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    trimmed = trims and getattr(model, "trimmed", False)
-    kept = {"keep": keep, "logits_to_keep": 0} if trimmed else {"logits_to_keep": keep}
+    """Compute `LanguageModel.forward`; `trims`: not in the last layer what no logit needs."""
+    model, capabilities = loaded.model, loaded.capabilities
+    is_trimmed = trims and capabilities.is_trimmed
+    kept = {"keep": keep, "logits_to_keep": 0} if is_trimmed else {"logits_to_keep": keep}
     with (
         _inputs(model.get_output_embeddings() if hidden else None) as read,
-        rows_told_apart(getattr(model, "rope_limit", None), layout),
+        rows_told_apart(capabilities.rope_limit, layout),
     ):
         out = model(
             input_ids=tokens[None],
@@ -274,7 +271,7 @@ def run(
 
 
 def hidden_states(
-    model: PreTrainedModel,
+    loaded: LoadedModel,
     tokens: Tensor,
     positions: Tensor,
     *,
@@ -282,20 +279,20 @@ def hidden_states(
     keep: Tensor,
 ) -> Tensor:
     """Return what a model's head reads after the kept indices, if nothing stands between."""
-    decoder, trimmed = model.get_decoder(), getattr(model, "trimmed", False)
-    if getattr(model, "kept_apart", ""):
+    decoder, capabilities = loaded.model.get_decoder(), loaded.capabilities
+    if capabilities.has_separate_rows:
         [rows] = read_rows(
             lambda row, places: (decoder(row, use_cache=False).last_hidden_state[0, places],),
             tokens, layout=layout, keep=keep,
         )  # fmt: skip
         return rows
-    with rows_told_apart(getattr(model, "rope_limit", None), layout):
+    with rows_told_apart(capabilities.rope_limit, layout):
         out = decoder(
             input_ids=tokens[None], position_ids=positions[None], use_cache=False, layout=layout,
-            **({"keep": keep} if trimmed else {}),
+            **({"keep": keep} if capabilities.is_trimmed else {}),
         )  # fmt: skip
     states: Tensor = out.last_hidden_state[0]
-    return states if trimmed else states[keep]
+    return states if capabilities.is_trimmed else states[keep]
 
 
 def run_apart(
@@ -369,10 +366,11 @@ def mixture_over(models: list[LanguageModel], policy: Tensor) -> Mixture:
 
 def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
     """Frozen copies of all handles; adapters that share a base share one copy of it."""
-    copied: dict[int, PreTrainedModel] = {}
+    copied: dict[int, LoadedModel] = {}
     for model in models.values():
         if id(model.model) not in copied:
-            copied[id(model.model)] = deepcopy(model.model).requires_grad_(False).eval()
+            frozen = deepcopy(model.model).requires_grad_(False).eval()
+            copied[id(model.model)] = replace(model.loaded, model=frozen)
     return {
         name: LanguageModel(
             copied[id(model.model)], model.tokenizer, adapter=model.adapter, frozen=True

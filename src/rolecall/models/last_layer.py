@@ -19,26 +19,24 @@ if TYPE_CHECKING:
 PARTS = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
 
 
-def trim(model: PreTrainedModel) -> Callable[[], None]:
-    """Change the last layer in place; a function that changes it back."""
+def trim(model: PreTrainedModel) -> Callable[[], None] | None:
+    """Change the last layer in place. Return what changes it back; None if it has other parts."""
     layers = getattr(model.get_decoder(), "layers", None)
     if not layers or not all(hasattr(layers[-1], name) for name in PARTS):
-        return lambda: None
+        return None
     last, kind = layers[-1], type(layers[-1])
 
     def back() -> None:
         last.__class__ = kind
-        model.trimmed = False
 
     last.__class__ = type(kind.__name__, (Trimmed, kind), {})
-    model.trimmed = True
     return back
 
 
 class Trimmed(Module):
     """Stands before the class of a layer: states [1, N, W] -> those of `keep` [M], [1, M, W]."""
 
-    is_trimmed = True
+    is_trimmed = True  # for a class that is put before this one
     input_layernorm: Module
     self_attn: Module
     post_attention_layernorm: Module

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -26,6 +29,7 @@ from rolecall.models.exact_head import make_exact
 from rolecall.models.foreign_attention import UNLIKE, close, probe
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.last_layer import trim
+from rolecall.models.loaded_model import LoadedModel, ModelCapabilities
 from rolecall.models.quantized import Quantization, check_device, quantize
 from rolecall.models.tokenizers import read_tokenizer
 
@@ -52,7 +56,7 @@ def load_model(
     sampled: bool = True,
     fuses: bool = True,
     quantization: Quantization = "none",
-) -> PreTrainedModel:
+) -> LoadedModel:
     """Load the weights of a base, set up for flat rows.
 
     `sampled`: whether the embedded engine is to sample from it. Otherwise a model also loads if its
@@ -72,7 +76,7 @@ def load_model(
 
 def set_up(
     model: PreTrainedModel, base: str, *, device: torch.device, sampled: bool, fuses: bool
-) -> PreTrainedModel:
+) -> LoadedModel:
     """Change a model of transformers for flat rows, in place. Raises ValueError if it cannot be."""
     if not getattr(model.config.get_text_config(), "max_position_embeddings", None):
         raise ValueError(
@@ -84,31 +88,36 @@ def set_up(
     make_exact(model)
     rules: foreign_attention.Rules = {}
     try:
-        model.rope_limit = row_rope.install(model)
+        loaded = LoadedModel(model, ModelCapabilities(rope_limit=row_rope.install(model)))
     except ValueError as error:
-        model.rope_limit, model.kept_apart = None, str(error)
+        loaded = LoadedModel(model, ModelCapabilities(separate_rows_reason=str(error)))
     else:
-        model.kept_apart, rules = foreign_attention.examine(model)
-    if model.kept_apart and sampled:
+        reason, rules = foreign_attention.examine(loaded)
+        loaded = _with_capabilities(loaded, separate_rows_reason=reason)
+    reason = loaded.capabilities.separate_rows_reason
+    if reason and sampled:
         raise ValueError(
-            f"base {base!r} has {model.kept_apart}, which the embedded engine cannot sample: set "
+            f"base {base!r} has {reason}, which the embedded engine cannot sample: set "
             "engine: vllm, or name another base"
         )
-    if model.kept_apart:
+    if reason:
         if problem := foreign_attention.untrainable(model):
             raise ValueError(
-                f"base {base!r} has {model.kept_apart}, and cannot be trained: {problem}; "
-                "name another base"
+                f"base {base!r} has {reason}, and cannot be trained: {problem}; name another base"
             )
     elif fuses:
         use_fastest(model)
         fuse(model)
-        for change in (partial(fuse_heads, rules=rules), trim, fuse_whole):
-            _try_out(model, change)
+        loaded = _try_out(loaded, partial(fuse_heads, rules=rules))
+        loaded = _try_out(loaded, trim, is_trimmed=True)
+        loaded = _try_out(loaded, fuse_whole)
     else:
-        _try_out(model, trim)
-    model.scales_logits = foreign_attention.scales_logits(model)
-    return model
+        loaded = _try_out(loaded, trim, is_trimmed=True)
+    return _with_capabilities(loaded, scales_logits=foreign_attention.scales_logits(loaded))
+
+
+def _with_capabilities(loaded: LoadedModel, **capabilities: Any) -> LoadedModel:
+    return replace(loaded, capabilities=replace(loaded.capabilities, **capabilities))
 
 
 def _read(base: str, path: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -131,32 +140,41 @@ def _read(base: str, path: str, dtype: torch.dtype) -> PreTrainedModel:
 
 @torch.no_grad()
 def _try_out(
-    model: PreTrainedModel, change: Callable[[PreTrainedModel], Callable[[], None]]
-) -> None:
-    """Change a model, and change it back if its logits are not what they were."""
+    loaded: LoadedModel,
+    change: Callable[[PreTrainedModel], Callable[[], None] | None],
+    **capabilities: bool,
+) -> LoadedModel:
+    """Change a model, and change it back if its logits are not what they were.
+
+    `capabilities`: what it has if it stays changed.
+    """
+    model = loaded.model
     keep = torch.tensor([3, 9, 9, 10, 23], device=next(model.parameters()).device)
-    before, back = probe(model, keep), change(model)
-    try:
-        apart = (probe(model, keep) - before).abs().max()
-        same = bool(apart <= close(model) * before.abs().max())
-    except UNLIKE:
-        same = False
-    if not same:
-        back()
+    before, back = probe(loaded, keep), change(model)
+    if back is None:
+        return loaded
+    changed = _with_capabilities(loaded, **capabilities)
+    with suppress(*UNLIKE):
+        apart = (probe(changed, keep) - before).abs().max()
+        if bool(apart <= close(model) * before.abs().max()):
+            return changed
+    back()
+    return loaded
 
 
 def with_adapters(
-    model: PreTrainedModel, tokenizer: Tokenizer, adapters: dict[str, Adapter], *, seed: int
+    loaded: LoadedModel, tokenizer: Tokenizer, adapters: dict[str, Adapter], *, seed: int
 ) -> dict[str, LanguageModel]:
     """Return one handle per adapter name, all over the same base weights."""
     from rolecall.models import lora
 
     # The prefix keeps PEFT from mistaking a policy's name for a part of its own `lora_`.
     internal = {name: f"policy-{name}" for name in adapters}
-    peft_model = lora.attach(
-        model, {internal[name]: adapter for name, adapter in adapters.items()}, seed=seed
+    adapted = lora.attach(
+        loaded.model, {internal[name]: adapter for name, adapter in adapters.items()}, seed=seed
     )
-    return {name: LanguageModel(peft_model, tokenizer, adapter=internal[name]) for name in adapters}
+    shared = replace(loaded, model=adapted)
+    return {name: LanguageModel(shared, tokenizer, adapter=internal[name]) for name in adapters}
 
 
 def read_end_ids(base: str, tokenizer: Tokenizer) -> list[int]:

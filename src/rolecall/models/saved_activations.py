@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM
 from rolecall.config.schema import Adapter
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.language_model import LanguageModel
+from rolecall.models.loaded_model import LoadedModel
 from rolecall.models.loading import load_model, with_adapters
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _copy(config: PretrainedConfig, layers: int) -> PretrainedConfig:
     )
 
 
-def _loaded(config: PretrainedConfig, dtype: torch.dtype, fuses: bool) -> LanguageModel:
+def _loaded(config: PretrainedConfig, dtype: torch.dtype, fuses: bool) -> LoadedModel:
     with tempfile.TemporaryDirectory() as folder:
         with redirect_stderr(StringIO()):
             AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
@@ -108,7 +109,7 @@ def _loaded(config: PretrainedConfig, dtype: torch.dtype, fuses: bool) -> Langua
         return load_model(folder, device=cpu, dtype=dtype, sampled=False, fuses=fuses)
 
 
-def _grown(loaded: LanguageModel, adapter: Adapter | None, *, reads: int | None = None) -> float:
+def _grown(loaded: LoadedModel, adapter: Adapter | None, *, reads: int | None = None) -> float:
     """Bytes of a token that a forward pass keeps, parameters aside.
 
     `reads`: the number of tokens whose logits are computed; None for all.

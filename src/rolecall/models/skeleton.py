@@ -17,11 +17,13 @@ from torch.nn import Module, Parameter
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from rolecall.core.errors import first_line
+from rolecall.models import row_rope
 from rolecall.models.attention import layouts
 from rolecall.models.exact_head import make_exact
 from rolecall.models.language_model import get_layers
 from rolecall.models.last_layer import trim
 from rolecall.models.layout_forwarding import Carrying, carry
+from rolecall.models.loaded_model import LoadedModel
 from rolecall.models.loading import locate, set_up
 
 if TYPE_CHECKING:
@@ -34,9 +36,9 @@ SMALL_VOCABULARY = 256
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """A model on torch's meta device, and where its weights are."""
+    """A model on torch's meta device with its capabilities, and where its weights are."""
 
-    model: PreTrainedModel
+    loaded: LoadedModel
     small: PreTrainedModel  # of two layers, on the device: it has the numbers that no file holds
     folder: Path
 
@@ -59,20 +61,20 @@ def make_skeleton(base: str, *, device: torch.device, dtype: torch.dtype) -> Ske
     if not {name for name, _ in model.named_parameters()} <= _names_in(folder):
         return None
     small = _build(_with_two_layers(config), dtype)
-    set_up(small, base, device=device, sampled=False, fuses=False)
-    if small.kept_apart:
+    capabilities = set_up(small, base, device=device, sampled=False, fuses=False).capabilities
+    if capabilities.has_separate_rows:
         return None
+    row_rope.install(model)
     if any(isinstance(layer, Carrying) for layer in get_layers(small)):
         carry(model)
-    model.kept_apart, model.scales_logits = small.kept_apart, small.scales_logits
     model.eval()
     model.name_or_path = model.config._name_or_path = base
     make_exact(model)
-    if getattr(small, "trimmed", False):
+    if capabilities.is_trimmed:
         trim(model)
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder)
-    return Skeleton(model, small, folder)
+    return Skeleton(LoadedModel(model, capabilities), small, folder)
 
 
 def _build(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -115,7 +117,7 @@ def hollow(model: PreTrainedModel) -> None:
 
 def fill_buffers(model: Module, skeleton: Skeleton) -> None:
     """Fill the buffers that no file holds, such as rotary frequencies, from the two-layer model."""
-    buffers = dict(skeleton.small.named_buffers())
+    buffers = dict(skeleton.small.named_buffers(remove_duplicate=False))
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             match = [key for key in buffers if name == key or name.endswith(f".{key}")]

@@ -70,7 +70,7 @@ def load_models(
         dtype = config.sampling_dtype(name) if sampling else config.get_learner(name).dtype
         kind = (policy.base, config.get_device(name), dtype, policy.quantization)
         if kind in read:
-            models[name] = LanguageModel(deepcopy(read[kind].model), tokenizers[name])
+            models[name] = LanguageModel(deepcopy(read[kind].loaded), tokenizers[name])
         else:
             models[name] = read[kind] = load_configured(
                 *kind[:3],
@@ -83,7 +83,7 @@ def load_models(
         first = next(iter(adapters))
         seed = derive_seed(config.trainer.seed, "adapters") % 2**31
         try:
-            models |= with_adapters(models[first].model, tokenizers[first], adapters, seed=seed)
+            models |= with_adapters(models[first].loaded, tokenizers[first], adapters, seed=seed)
         except ValueError as error:
             raise ConfigError(f"policies.{first}.adapter: {error}") from error
     return models

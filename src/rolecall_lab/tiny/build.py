@@ -25,6 +25,7 @@ from rolecall.agents.chat_template import Tokenizer, encode
 from rolecall.core.types import Ids
 from rolecall.models.attention import layouts
 from rolecall.models.language_model import LanguageModel
+from rolecall.models.loaded_model import LoadedModel, ModelCapabilities
 from rolecall.rollout.episodes import RolloutContext
 from rolecall_lab.tiny.demonstrations.registered import team_demonstrations
 from rolecall_lab.tiny.playing import play_all
@@ -93,7 +94,8 @@ def build(
     log(f"demonstrations: {len(rows)} turns, {sum(len(ids) for _, ids in rows)} tokens to learn")
     model = _model(size, tokenizer, seed=seed)
     log(f"model: {sum(p.numel() for p in model.parameters())} weights")
-    _fit(LanguageModel(model, tokenizer), rows, drills, size=size, seed=seed, log=log)
+    language = LanguageModel(LoadedModel(model, ModelCapabilities()), tokenizer)
+    _fit(language, rows, drills, size=size, seed=seed, log=log)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

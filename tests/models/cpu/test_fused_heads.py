@@ -19,7 +19,7 @@ KEEP = torch.tensor([4, 9, 9, 30, 49])  # one id is followed by two
 
 
 def test_logits_and_gradients_of_every_family_are_those_of_transformers(any_model_folder):
-    ours = load_model(str(any_model_folder), device=CPU, dtype=torch.float32)
+    ours = load_model(str(any_model_folder), device=CPU, dtype=torch.float32).model
     theirs = AutoModelForCausalLM.from_pretrained(any_model_folder, attn_implementation="eager")
     layers = ours.model.layers
     assert all(isinstance(layer.self_attn, Heads) for layer in layers)
@@ -84,7 +84,8 @@ def test_a_layer_that_computes_something_else_stays_as_it_is(tmp_path):
         initializer_range=0.3,
     )  # fmt: skip
     GraniteForCausalLM(config).save_pretrained(tmp_path)
-    model = load_model(str(tmp_path), device=CPU, dtype=torch.float32)
+    loaded = load_model(str(tmp_path), device=CPU, dtype=torch.float32)
+    model = loaded.model
     assert all(isinstance(layer.self_attn, Heads) for layer in model.model.layers)
     assert not any(isinstance(layer, (Trimmed, Whole)) for layer in model.model.layers)
-    assert not model.trimmed
+    assert not loaded.capabilities.is_trimmed

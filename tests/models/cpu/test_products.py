@@ -188,7 +188,7 @@ def test_in_bfloat16_the_pass_is_nearer_to_float32_than_the_model_itself(model_f
     rounded = load_model(str(model_folder), device=torch.device("cpu"), dtype=torch.bfloat16)
     model = LanguageModel(rounded, exact.tokenizer)
     with torch.no_grad():
-        for mine, theirs in zip(exact.model.parameters(), rounded.parameters(), strict=True):
+        for mine, theirs in zip(exact.model.parameters(), model.model.parameters(), strict=True):
             mine.copy_(theirs)
 
     def asked(one):

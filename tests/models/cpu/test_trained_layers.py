@@ -165,7 +165,7 @@ def test_a_model_with_biases_in_all_layers_trains_as_with_transformers(tmp_path)
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter)
     made.save_pretrained(tmp_path)
-    ours = load_model(str(tmp_path), device=CPU, dtype=torch.float32)
+    ours = load_model(str(tmp_path), device=CPU, dtype=torch.float32).model
     assert all(isinstance(layer, Whole) for layer in ours.model.layers)
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
     ids = torch.arange(50) * 7 % 64
@@ -182,26 +182,26 @@ def test_a_layer_whose_widths_the_loops_cannot_take_is_left_to_its_modules(tmp_p
     sizes = {"hidden_size": WIDTH, "intermediate_size": INNER, "head_dim": SIZE} | changes
     config = LlamaConfig(vocab_size=64, num_hidden_layers=1, num_attention_heads=2, **sizes)
     LlamaForCausalLM(config).save_pretrained(tmp_path)
-    model = load_model(str(tmp_path), device=CPU, dtype=torch.float32)
+    model = load_model(str(tmp_path), device=CPU, dtype=torch.float32).model
     assert not isinstance(model.model.layers[0], Whole)
 
 
 def test_a_layer_too_large_for_so_many_threads_is_left_to_its_modules(model_folder, monkeypatch):
     monkeypatch.setattr(trained_layer, "LARGEST", 1000)
-    model = load_model(str(model_folder), device=CPU, dtype=torch.float32)
+    model = load_model(str(model_folder), device=CPU, dtype=torch.float32).model
     assert not any(isinstance(layer, Whole) for layer in model.model.layers)
 
 
 def test_a_layer_with_adapters_is_computed_by_its_modules(model_folder, monkeypatch):
-    model = load_model(str(model_folder), device=CPU, dtype=torch.float32)
-    calls = []
+    loaded = load_model(str(model_folder), device=CPU, dtype=torch.float32)
+    model, calls = loaded.model, []
     apply = Finish.apply
     monkeypatch.setattr(Finish, "apply", lambda *given: (calls.append(1), apply(*given))[1])
     ids = torch.arange(20)
     bare = logits(model, ids)
     assert len(calls) == len(model.model.layers)
     policy = with_adapters(
-        model, load_tokenizer(str(model_folder)), {"a": Adapter(rank=4)}, seed=0
+        loaded, load_tokenizer(str(model_folder)), {"a": Adapter(rank=4)}, seed=0
     )["a"]
     for name, weight in policy.named_parameters():
         if "lora_B" in name:
@@ -214,7 +214,7 @@ def test_a_layer_with_adapters_is_computed_by_its_modules(model_folder, monkeypa
 
 def test_a_layer_whose_norms_have_other_epsilons_is_left_to_its_modules(model_folder):
     """The loops take one for all of them."""
-    model = load_model(str(model_folder), device=CPU, dtype=torch.float32)
+    model = load_model(str(model_folder), device=CPU, dtype=torch.float32).model
     layer = model.model.layers[0]
     assert trained_layer._fits(layer)
     layer.self_attn.k_norm.variance_epsilon *= 10
@@ -222,7 +222,7 @@ def test_a_layer_whose_norms_have_other_epsilons_is_left_to_its_modules(model_fo
 
 
 def test_recomputed_layers_have_the_same_gradients(model_folder):
-    plain = load_model(str(model_folder), device=CPU, dtype=torch.float32)
+    plain = load_model(str(model_folder), device=CPU, dtype=torch.float32).model
     again = copy.deepcopy(plain)
     again.gradient_checkpointing_enable()
     again.train()

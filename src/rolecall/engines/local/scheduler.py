@@ -81,7 +81,8 @@ class Scheduler:
     def add(self, request: Request) -> list[Sequence]:
         """Let a request wait for its turn. Raises ContextFullError if there is no room for it."""
         limits = {"the model's context": self.model.max_length, "the cache": self.allocator.max_ids}
-        if (limit := self.model.rope_limit) is not None and len(request.prompt) < limit:
+        limit = self.model.capabilities.rope_limit
+        if limit is not None and len(request.prompt) < limit:
             # What it has read would be rotated by other factors than what comes later.
             limits["the context of the model's short positions"] = limit
         rows = make_sequences(request, limits=limits, ends=self.model.end_ids)
@@ -191,7 +192,7 @@ class Scheduler:
 
     def _is_long(self, row: Sequence) -> bool:
         """Return whether a row becomes longer than the model's short positions allow."""
-        limit = self.model.rope_limit
+        limit = self.model.capabilities.rope_limit
         return limit is not None and len(row.request.prompt) >= limit
 
     def _forward(self, chunks: list[PrefillChunk], *, decoding: int, keep: int) -> Tensor:
@@ -237,7 +238,7 @@ class Scheduler:
     ) -> Tensor:
         policies = [self.policies[row.request.policy] for row in rows]
         long = None
-        if self.model.rope_limit is not None:
+        if self.model.capabilities.rope_limit is not None:
             long = torch.tensor([self._is_long(row) for row in rows], device=tokens.device)
             long = long[layout.row]
         with long_tokens(long):

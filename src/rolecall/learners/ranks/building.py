@@ -82,7 +82,7 @@ def _shares(
     skeleton = make_skeleton(base, device=device, dtype=dtype)
     if skeleton is None:
         model = _loaded(spec, base, device, adapted=trained)
-        if model.is_kept_apart:
+        if model.capabilities.has_separate_rows:
             raise ValueError(
                 f"base {base!r} is computed row by row, which ranks of fsdp cannot do in step; "
                 "set learner.name=replicated"
@@ -112,9 +112,9 @@ def _hollow(spec: LearnerSpec, base: str, skeleton: Skeleton, *, adapted: bool) 
     """Build the model without its weights, and an adapter's first ones."""
     tokenizer = load_tokenizer(base)
     if not adapted or spec.adapter is None:
-        return LanguageModel(skeleton.model, tokenizer)
-    hollow(skeleton.model)
-    adapters = with_adapters(skeleton.model, tokenizer, {ADAPTER: spec.adapter}, seed=spec.seed)
+        return LanguageModel(skeleton.loaded, tokenizer)
+    hollow(skeleton.loaded.model)
+    adapters = with_adapters(skeleton.loaded, tokenizer, {ADAPTER: spec.adapter}, seed=spec.seed)
     return adapters[ADAPTER]
 
 

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "layer_idx", "scaling")
 
 
-def fuse_heads(model: PreTrainedModel, rules: Mapping[int, Any]) -> Callable[[], None]:
-    """Change the attention modules of a model in place, for float32 on a CPU only; a function
-    that changes them back.
+def fuse_heads(model: PreTrainedModel, rules: Mapping[int, Any]) -> Callable[[], None] | None:
+    """Change the attention modules of a model in place. Return what changes them back.
 
-    `rules`: each layer's `ScoreRule` or None, with which transformers would ask the layout.
+    None if nothing was changed, as anywhere but in float32 on a CPU. `rules`: each layer's
+    `ScoreRule` or None, with which transformers would ask the layout.
     """
     if not runs_on_numba(next(model.parameters())):
-        return lambda: None
+        return None
     changed = [
         module
         for module in model.modules()

@@ -46,8 +46,8 @@ def fuse(model: Module) -> None:
                     module.__class__ = ours
 
 
-def put_before(modules: list[Module], ours: type[Module]) -> Callable[[], None]:
-    """Put our class before those of modules; a function that takes it away again."""
+def put_before(modules: list[Module], ours: type[Module]) -> Callable[[], None] | None:
+    """Put our class before those of modules. Return what takes it away; None if there are none."""
     kinds = [type(module) for module in modules]
 
     def back() -> None:
@@ -56,7 +56,7 @@ def put_before(modules: list[Module], ours: type[Module]) -> Callable[[], None]:
 
     for module, kind in zip(modules, kinds, strict=True):
         module.__class__ = type(kind.__name__, (ours, kind), {})
-    return back
+    return back if modules else None
 
 
 @torch.no_grad()

@@ -37,11 +37,13 @@ LINEAR = (Linear, FastLinear)
 LARGEST = 2**25  # weights of a layer times threads: each adds up gradients of its own
 
 
-def fuse_whole(model: PreTrainedModel) -> Callable[[], None]:
-    """Change the layers of a model in place, for float32 on a CPU only; a function that changes
-    them back."""
+def fuse_whole(model: PreTrainedModel) -> Callable[[], None] | None:
+    """Change the layers of a model in place. Return what changes them back.
+
+    None if nothing was changed, as anywhere but in float32 on a CPU.
+    """
     if not runs_on_numba(next(model.parameters())):
-        return lambda: None
+        return None
     layers = getattr(model.get_decoder(), "layers", None) or []
     return put_before([layer for layer in layers if _looks_like(layer)], Whole)
 
