@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM
 
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
-from rolecall.models.cpu.fused_attention import Heads, _Turned
+from rolecall.models.cpu.fused_attention import Heads, _NormRope
 from rolecall.models.cpu.trained_layer import Whole
 from rolecall.models.last_layer import Trimmed
 from rolecall.models.loading import load_model
@@ -62,7 +62,7 @@ def test_gradients_are_those_of_the_formula_in_double_precision(rows, with_norm)
 
     mine = [x.clone().requires_grad_() for x in (states, weight)]
     exact = [x.double().requires_grad_() for x in (states, weight)]
-    found = _Turned.apply(*mine, eps, cos.flatten(), sin.flatten(), size)
+    found = _NormRope.apply(*mine, eps, cos.flatten(), sin.flatten(), size)
     wanted = formula(*exact)
     assert torch.allclose(found.double(), wanted, rtol=1e-5, atol=1e-5)
     pull = torch.randn_like(found)
@@ -74,7 +74,7 @@ def test_gradients_are_those_of_the_formula_in_double_precision(rows, with_norm)
 
 def test_angles_of_another_size_are_refused_before_the_loops_read_them():
     with pytest.raises(ValueError, match="only a part of a head"):
-        _Turned.apply(torch.randn(4, 16), torch.zeros(0), 0.0, torch.ones(8), torch.ones(8), 8)
+        _NormRope.apply(torch.randn(4, 16), torch.zeros(0), 0.0, torch.ones(8), torch.ones(8), 8)
 
 
 def test_a_layer_that_computes_something_else_stays_as_it_is(tmp_path):

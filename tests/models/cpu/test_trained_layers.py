@@ -30,7 +30,7 @@ def norm(x, weight):
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * weight
 
 
-def turned(x, weight, cos, sin):
+def norm_rope(x, weight, cos, sin):
     x = x.unflatten(1, (-1, SIZE))
     x = norm(x, weight) if len(weight) else x
     half = torch.cat([-x[..., SIZE // 2 :], x[..., : SIZE // 2]], -1)
@@ -40,7 +40,7 @@ def turned(x, weight, cos, sin):
 def begin(x, cos, sin, before, wq, wk, wv, bq, bk, bv, nq, nk):
     x = norm(x, before)
     query, key = linear(x, wq, bq), linear(x, wk, bk)
-    return turned(query, nq, cos, sin), turned(key, nk, cos, sin), linear(x, wv, bv)
+    return norm_rope(query, nq, cos, sin), norm_rope(key, nk, cos, sin), linear(x, wv, bv)
 
 
 def finish(x, mixed, before, wo, wg, wu, wd, bo, bg, bu, bd):

@@ -90,7 +90,7 @@ class Heads(Module):
             return unfused
         cos, sin = (angles.reshape(-1).contiguous() for angles in position_embeddings)
         query, key = (
-            _Turned.apply(project(hidden_states)[0], *scale, cos, sin, self.head_dim)
+            _NormRope.apply(project(hidden_states)[0], *scale, cos, sin, self.head_dim)
             for project, scale in zip((self.q_proj, self.k_proj), self.scales(cos), strict=True)
         )
         mixed = self.attend(layout, query, key, self.v_proj(hidden_states)[0])
@@ -111,7 +111,7 @@ class Heads(Module):
         ]
 
 
-class _Turned(Function):
+class _NormRope(Function):
     """States [N, H * D], the norm's weight [D] or none, cos and sin [N * D] -> [N, H * D]."""
 
     @staticmethod

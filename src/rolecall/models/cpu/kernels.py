@@ -114,20 +114,22 @@ def _rotate(x, n, cos, sin, c, half):
 
 
 @compile_inner(forceinline=True)
-def turn(x, n, weight, eps, cos, sin, c, size, out, o):
-    """x[n : n + size], normalised if `weight` is not empty, and rotated -> out[o : o + size];
-    without a norm it must stand in `out` already."""
+def norm_rope(x, n, weight, eps, cos, sin, c, size, out, o):
+    """Normalise x[n : n + size] by `weight` and rotate it -> out[o : o + size].
+
+    With an empty `weight` there is no norm, and the numbers must be in `out` already.
+    """
     if weight.shape[0] > 0:
         norm_row(x, n, weight, size, eps, out, o)
     _rotate(out, o, cos, sin, c, size // _U(2))
 
 
 @compile_inner(forceinline=True)
-def _turn_in_place(x, n, weight, eps, cos, sin, c, size, room):
-    """`turn` of x[n : n + size]; room [size]: a norm in place would be no vector code."""
+def _norm_rope_in_place(x, n, weight, eps, cos, sin, c, size, room):
+    """Do `norm_rope` of x[n : n + size]; room [size]: a norm in place would be no vector code."""
     for d in range(size):
         room[d] = x[n + d]
-    turn(room, _U(0), weight, eps, cos, sin, c, size, x, n)
+    norm_rope(room, _U(0), weight, eps, cos, sin, c, size, x, n)
 
 
 @compile_inner
@@ -137,10 +139,12 @@ def _rope_and_cache(
 ):  # fmt: skip
     c, room = _U(position[i]) * size, taken(size, np.float32)
     for h in range(heads):
-        _turn_in_place(query, (i * heads + h) * size, query_weight, eps, cos, sin, c, size, room)
+        _norm_rope_in_place(
+            query, (i * heads + h) * size, query_weight, eps, cos, sin, c, size, room
+        )
     for k in range(kv_heads):
         n = (i * kv_heads + k) * size
-        _turn_in_place(key, n, key_weight, eps, cos, sin, c, size, room)
+        _norm_rope_in_place(key, n, key_weight, eps, cos, sin, c, size, room)
         _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
     give_back(room)
 
@@ -266,7 +270,7 @@ def _rope(i, x, weight, eps, cos, sin, heads, size, out):
         if weight.shape[0] == 0:
             for d in range(size):
                 out[n + d] = x[n + d]
-        turn(x, n, weight, eps, cos, sin, c, size, out, n)
+        norm_rope(x, n, weight, eps, cos, sin, c, size, out, n)
 
 
 @compile_outer
@@ -305,11 +309,10 @@ def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
 
 
 @compile_inner(forceinline=True)
-def turn_back(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back):
-    """Compute the gradients of one token's heads, grad[g ...] and x[g ...].
+def norm_rope_backward(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back):
+    """Compute the gradients of `norm_rope` for one token's heads, grad[g ...] and x[g ...].
 
-    dx[n ...] gets those by what was normalised and rotated; those by the norm are added to parts[w
-    ...]. back [D] is scratch.
+    Those by x go to dx[n ...]; those by the norm are added to parts[w ...]. back [D] is scratch.
     """
     for at in range(_U(0), heads * size, size):
         _rotate_back(grad, g + at, cos, sin, c, size // _U(2), back)
@@ -329,7 +332,7 @@ def _rope_backward(i, grad, x, weight, eps, cos, sin, heads, size, dx, parts):
         parts[w + d] = _F(0.0)
     for row in range(i * each, min(rows, (i + _U(1)) * each)):
         n, c = row * size * heads, row * size
-        turn_back(grad, n, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back)
+        norm_rope_backward(grad, n, x, weight, eps, cos, sin, c, heads, size, dx, n, parts, w, back)
     give_back(back)
 
 

@@ -21,10 +21,10 @@ from rolecall.models.cpu.elementary import EACH, NUMBER
 from rolecall.models.cpu.kernels import (
     gate_row,
     gate_slopes,
+    norm_rope,
+    norm_rope_backward,
     norm_row,
     norm_row_backward,
-    turn,
-    turn_back,
 )
 from rolecall.models.cpu.loop_memory import give_back, taken
 from rolecall.models.cpu.parallel import in_parallel
@@ -101,9 +101,9 @@ def _begin(
     for row in range(start, start + rows):
         c = row * size
         for n in range(row * many, (row + _U(1)) * many, size):
-            turn(raw_query, n, query_norm, eps, cos, sin, c, size, query, n)
+            norm_rope(raw_query, n, query_norm, eps, cos, sin, c, size, query, n)
         for n in range(row * few, (row + _U(1)) * few, size):
-            turn(raw_key, n, key_norm, eps, cos, sin, c, size, key, n)
+            norm_rope(raw_key, n, key_norm, eps, cos, sin, c, size, key, n)
     give_back(normed)
 
 
@@ -158,11 +158,11 @@ def _begin_backward(
         for r in range(rows):
             row = start + r
             norm_row(x, row * width, before, width, eps, memory, r * width)
-            turn_back(
+            norm_rope_backward(
                 query_grad, row * many, raw_query, query_norm, eps, cos, sin, row * size,
                 heads, size, memory, d_query + r * many, parts, at_norms, back,
             )  # fmt: skip
-            turn_back(
+            norm_rope_backward(
                 key_grad, row * few, raw_key, key_norm, eps, cos, sin, row * size, kv_heads,
                 size, memory, d_key + r * few, parts, at_norms + _U(query_norm.shape[0]), back,
             )  # fmt: skip

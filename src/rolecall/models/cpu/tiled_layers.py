@@ -23,7 +23,7 @@ _F = np.float32
 
 @njit(inline="always")
 def _mix(
-    x, before, eps, queries, keys, values, norms, turns, cache, slot, places, rule, sizes, scale,
+    x, before, eps, queries, keys, values, norms, cos_sin, cache, slot, places, rule, sizes, scale,
     normed, query, key, value, mixed,
 ):  # fmt: skip
     """Compute mixed [N, H, D] of x [N, W] by attention.
@@ -39,7 +39,7 @@ def _mix(
     multiply(normed, *queries, width, heads * size, True, query)
     multiply(normed, *keys, width, kv_heads * size, True, key)
     multiply(normed, *values, width, kv_heads * size, True, value)
-    rope_and_cache(query, key, value, *norms, eps, *turns, *cache, slot, heads, kv_heads, size)
+    rope_and_cache(query, key, value, *norms, eps, *cos_sin, *cache, slot, heads, kv_heads, size)
     attend(query, *cache, *places, heads, kv_heads, size, scale, *rule, mixed)
 
 
@@ -72,7 +72,7 @@ def _linear(addresses, counts, place):
 
 @compile_outer
 def compute(
-    x, width, inner_width, addresses, counts, cache_addresses, cache_count, eps, turns, slot,
+    x, width, inner_width, addresses, counts, cache_addresses, cache_count, eps, cos_sin, slot,
     places, windows, scales, sizes, keep,
 ):  # fmt: skip
     """Replace the front of x [N, W] by the states after all layers of the tokens `keep`.
@@ -98,7 +98,7 @@ def compute(
         )
         _mix(
             x, _array(a, n, 0), eps, _linear(a, n, 1), _linear(a, n, 3), _linear(a, n, 5),
-            (_array(a, n, 7), _array(a, n, 8)), turns, cache, slot, places,
+            (_array(a, n, 7), _array(a, n, 8)), cos_sin, cache, slot, places,
             (windows[layer], _F(0.0), none), sizes, scales[layer], normed, query, key, value, mixed,
         )  # fmt: skip
         if layer == len(addresses) - 1 and len(keep) < number:  # of the others nothing is read

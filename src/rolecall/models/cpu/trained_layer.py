@@ -94,15 +94,15 @@ class Whole(Module):
             return unfused
         linear = _linear(attention, mlp)
         *projections, out = linear[:4]
-        turns = [angles.reshape(-1).contiguous() for angles in options["position_embeddings"]]
+        cos_sin = [angles.reshape(-1).contiguous() for angles in options["position_embeddings"]]
         keep = options.get("keep") if getattr(self, "is_trimmed", False) else None
         x, size = hidden_states[0], attention.head_dim
         parts = Begin.apply(
             x,
-            *turns,
+            *cos_sin,
             size,
             *_numbers(self.input_layernorm, projections),
-            *(weight for weight, _ in attention.scales(turns[0])),
+            *(weight for weight, _ in attention.scales(cos_sin[0])),
         )
         mixed = attention.attend(layout, *parts)
         if keep is not None:
