@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, float32
@@ -350,18 +350,20 @@ def make_mixture(rows: list[LanguageModel], counts: Tensor) -> Mixture:
     """Whose adapter each token has, where each row has one; `counts` as in `mixed_logits`."""
     from rolecall.models.lora import Mixture
 
-    names = [model.adapter for model in rows if model.adapter is not None]
-    assert len(names) == len(rows), "policies that train all weights share no model"
-    return Mixture(names, counts.tolist(), device=rows[0].device)
+    return Mixture(_adapters(rows), counts.tolist(), device=rows[0].device)
 
 
 def mixture_over(models: list[LanguageModel], policy: Tensor) -> Mixture:
     """Return the adapters of tokens whose models `policy` [N] names; `policy` may change."""
     from rolecall.models.lora import Mixture
 
+    return Mixture.over(_adapters(models), owner=policy)
+
+
+def _adapters(models: list[LanguageModel]) -> list[str]:
     names = [model.adapter for model in models if model.adapter is not None]
     assert len(names) == len(models), "policies that train all weights share no model"
-    return Mixture.over(names, owner=policy)
+    return names
 
 
 def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
@@ -381,16 +383,12 @@ def copies(models: dict[str, LanguageModel]) -> dict[str, LanguageModel]:
 
 def has_dynamic_rope(config: PretrainedConfig) -> bool:
     """Return whether a row's length decides by how much its positions are rotated."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    of_kinds = [rope, *(settings for settings in rope.values() if isinstance(settings, dict))]
-    return any(settings.get("rope_type") in ("dynamic", "longrope") for settings in of_kinds)
+    return any(rope.get("rope_type") in ("dynamic", "longrope") for rope in _ropes(config))
 
 
 def has_longrope(config: PretrainedConfig) -> bool:
     """Return whether rows beyond the original context are rotated by factors of their own."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    of_kinds = [rope, *(settings for settings in rope.values() if isinstance(settings, dict))]
-    return any(settings.get("rope_type") == "longrope" for settings in of_kinds)
+    return any(rope.get("rope_type") == "longrope" for rope in _ropes(config))
 
 
 def original_context(config: PretrainedConfig) -> int:
@@ -398,10 +396,13 @@ def original_context(config: PretrainedConfig) -> int:
 
     Some rotate by other factors there, some scale their queries.
     """
+    return int(max(rope.get("original_max_position_embeddings") or 0 for rope in _ropes(config)))
+
+
+def _ropes(config: PretrainedConfig) -> list[dict[str, Any]]:
+    """Return the settings of a model's rotary embedding, and of each kind of layers."""
     rope = getattr(config, "rope_parameters", None) or {}
-    kinds = [rope, *(settings for settings in rope.values() if isinstance(settings, dict))]
-    lengths = [settings.get("original_max_position_embeddings") or 0 for settings in kinds]
-    return int(max(lengths, default=0))
+    return [rope, *(settings for settings in rope.values() if isinstance(settings, dict))]
 
 
 def get_layers(model: PreTrainedModel) -> ModuleList:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.nn import Module
 
+from rolecall.models.cpu.fused_layers import put_before
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -24,13 +26,7 @@ def trim(model: PreTrainedModel) -> Callable[[], None] | None:
     layers = getattr(model.get_decoder(), "layers", None)
     if not layers or not all(hasattr(layers[-1], name) for name in PARTS):
         return None
-    last, kind = layers[-1], type(layers[-1])
-
-    def back() -> None:
-        last.__class__ = kind
-
-    last.__class__ = type(kind.__name__, (Trimmed, kind), {})
-    return back
+    return put_before([layers[-1]], Trimmed)
 
 
 class Trimmed(Module):

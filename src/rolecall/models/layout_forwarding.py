@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn import Module
 
 from rolecall.models.attention import layouts
+from rolecall.models.cpu.fused_layers import put_before
 from rolecall.models.language_model import get_layers
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
 def carry(model: PreTrainedModel) -> None:
     """Change the layers of a model in place."""
-    for layer in get_layers(model):
-        kind = type(layer)
-        layer.__class__ = type(kind.__name__, (Carrying, kind), {})
+    put_before(list(get_layers(model)), Carrying)
 
 
 class Carrying(Module):
