@@ -11,7 +11,8 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def device_named(name: str) -> torch.device:
-    """cpu, cuda, cuda:1, mps; `auto` takes a GPU if there is one. ValueError for one that is not.
+    """Return a device: cpu, cuda, cuda:1 or mps; `auto` takes a GPU if there is one. Raises
+    ValueError for one that does not exist.
 
     `meta` and other devices of PyTorch that hold or compute nothing are no answer.
     """
@@ -38,7 +39,7 @@ def memory_in(device: torch.device) -> int:
 
 
 def full_name(device: str, *, auto: str) -> str:
-    """`auto` stands for a device, and `cuda` for the first GPU."""
+    """Return a device's full name: `auto` stands for a device, and `cuda` for the first GPU."""
     device = auto if device == "auto" else device
     return "cuda:0" if device == "cuda" else device
 

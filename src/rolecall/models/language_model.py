@@ -131,7 +131,9 @@ class LanguageModel:
         layout: layouts.Layout,
         keep: Tensor,
     ) -> Tensor:
-        """`logits` with the adapter that the mixture names for each token, not this policy's."""
+        """Return `logits` with the adapter that the mixture names for each token, not this
+        policy's.
+        """
         from rolecall.models import lora
 
         with lora.use_mixture(mixture):
@@ -149,7 +151,7 @@ class LanguageModel:
         hidden: bool = False,
         adapter_off: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """-> float32 logits [len(keep), V] and, if asked for, what the head read to make them.
+        """Return float32 logits [len(keep), V] and, if asked for, what the head read to make them.
 
         The hidden states [len(keep), hidden_size] are float32 and differentiable. `adapter_off`
         computes with the frozen base alone: ValueError for a policy that has no adapter.
@@ -171,7 +173,7 @@ class LanguageModel:
         return hidden_states(self.loaded, tokens, positions, layout=layout, keep=keep)
 
     def head(self, states: Tensor) -> Tensor:
-        """[M, hidden_size] -> logits [M, V]; those of the model unless it scales logits."""
+        """Compute [M, hidden_size] -> logits [M, V]; those of the model unless `scales_logits`."""
         logits: Tensor = self.model.get_output_embeddings()(states)
         return logits[:, : self.vocabulary]
 
@@ -338,7 +340,9 @@ def mixed_logits(
     layout: layouts.Layout,
     keep: Tensor,
 ) -> Tensor:
-    """`logits` for rows of policies that share a model; `counts`: how many tokens each row has."""
+    """Return `logits` for rows of policies that share a model; `counts`: how many tokens each row
+    has.
+    """
     first = rows[0]
     if len({model.adapter for model in rows}) == 1:
         return first.logits(tokens, positions, layout=layout, keep=keep)

@@ -68,7 +68,7 @@ class Mixture:
         return mixture
 
     def share(self, parts: Parts) -> Tensor:
-        """(adapter, rank, scaling) of each adapter of a layer -> [N, R].
+        """Compute (adapter, rank, scaling) of each adapter of a layer -> [N, R].
 
         Ids of a, a, b and parts (a, 2, 0.5), (b, 1, 3.0) give
         [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 3]]: a token meets the ranks of its own adapter only.

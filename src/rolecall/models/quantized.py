@@ -65,7 +65,7 @@ class QuantizedLinear(Linear):
         self.weight = Parameter(packed, requires_grad=False)
 
     def _in_four_bits(self, weight: Tensor) -> Tensor:
-        """NF4 with constants that are rounded too: two numbers a byte."""
+        """Quantize to NF4 with constants that are rounded too: two numbers a byte."""
         packed, state = bitsandbytes().functional.quantize_4bit(
             weight.contiguous(), blocksize=BLOCK, compress_statistics=True, quant_type="nf4"
         )

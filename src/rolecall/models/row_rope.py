@@ -36,7 +36,7 @@ class RowRope(nn.Module):
         self.inner, self.limit = inner, limit
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """position_ids [1, N] -> cosines and sines [1, N, D]."""
+        """Compute cosines and sines [1, N, D] of position_ids [1, N]."""
         long = _long.get()
         if long is None:  # a row by itself, or several of one kind
             rotations: tuple[Tensor, Tensor] = self.inner(x, position_ids)

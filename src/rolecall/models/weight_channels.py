@@ -122,7 +122,9 @@ def _end(group: Any, work: Work) -> None:
 
 @contextmanager
 def _errors_are_raised() -> Iterator[None]:
-    """NCCL's groups made inside end their operations, not the process, when another one is lost."""
+    """Let NCCL's groups made inside end their operations, not the process, when another one is
+    lost.
+    """
     previous = os.environ.get(HANDLING)
     os.environ[HANDLING] = "2"
     try:

@@ -178,7 +178,8 @@ def pad_size(size: int, *, least: int) -> int:
 
 @cache
 def compile_attention(use: str, *shape: int | torch.dtype, under_rule: bool = False) -> Any:
-    """FlexAttention for one use and all that is fixed of its shapes; only a size may change.
+    """Compile FlexAttention for one use and all that is fixed of its shapes; only a size may
+    change.
 
     PyTorch counts what it compiled by code object, so each has a code object of its own. With one
     for all, several bases that train and decode would reach the limit together.

@@ -139,8 +139,8 @@ class FlexPages:
     def _plainly(
         self, query: Tensor, keys: Tensor, values: Tensor, *, scale: float, rule: ScoreRule
     ) -> Tensor:
-        """All positions of a table are gathered, of some rows at a time, whatever is filled of
-        them: so this also waits for nothing and can be recorded.
+        """Gather all positions of a table, of some rows at a time, whatever is filled of them: this
+        waits for nothing and can be recorded.
         """
         place_S = torch.arange(self.longest, device=query.device)
         slots = self.table.clamp(0, self.cache.spare).long()[:, :, None] * PAGE + place_S[:PAGE]

@@ -54,7 +54,7 @@ class Cache:
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Zeros; on a CPU as memory that costs nothing until it is written.
+    """Return zeros; on a CPU as memory that costs nothing until it is written.
 
     It comes from the kernel: an allocator that keeps what was freed would fill it with zeros.
     """

@@ -153,7 +153,7 @@ class _Attend(Function):
 
 
 def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """[H, N, D] and [K, N, D] -> [K, H / K, N, D] each, without copies."""
+    """Group heads without copies: [H, N, D] and [K, N, D] -> [K, H / K, N, D] each."""
     groups = (len(key), len(query) // len(key))
     k, v = (x.unsqueeze(1).expand(-1, groups[1], -1, -1) for x in (key, value))
     return query.unflatten(0, groups), k, v

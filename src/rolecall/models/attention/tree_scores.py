@@ -144,7 +144,7 @@ class _Attend(Function):
 
 
 def _scores(q: Tensor, key: Tensor, part: Slice, scale: float, softcap: float | None) -> Tensor:
-    """[K, G, L, S] of a slice; -inf where nothing is seen."""
+    """Return the scores [K, G, L, S] of a slice; -inf where nothing is seen."""
     exact = torch.promote_types(q.dtype, torch.float32)
     k = key[:, part.seen].to(exact)
     scores = _times(q[:, :, part.own].to(exact), k.transpose(1, 2)) * scale
@@ -154,15 +154,15 @@ def _scores(q: Tensor, key: Tensor, part: Slice, scale: float, softcap: float | 
 
 
 def _grouped(sinks: Tensor, groups: tuple[int, int], dtype: torch.dtype) -> Tensor | None:
-    """[H] -> [K, G, 1]; none of no sinks."""
+    """Group the sinks: [H] -> [K, G, 1]; None if there are none."""
     return sinks.to(dtype).view(*groups, 1) if len(sinks) else None
 
 
 def _times(x: Tensor, y: Tensor) -> Tensor:
-    """[K, G, L, A] times [K, A, B] -> [K, G, L, B]."""
+    """Multiply: [K, G, L, A] times [K, A, B] -> [K, G, L, B]."""
     return (x.flatten(1, 2) @ y).unflatten(1, x.shape[1:3])
 
 
 def _transposed_times(x: Tensor, y: Tensor) -> Tensor:
-    """[K, G, L, A] and [K, G, L, B] -> [K, A, B], summed over the heads of a key."""
+    """Multiply and sum over the heads of a key: [K, G, L, A] and [K, G, L, B] -> [K, A, B]."""
     return x.flatten(1, 2).transpose(1, 2) @ y.flatten(1, 2)

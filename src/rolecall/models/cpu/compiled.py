@@ -29,8 +29,8 @@ def compile_inner(
     *, fastmath: set[str] = ..., forceinline: bool = ..., error_model: str = ...
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]: ...
 def compile_inner(loop: Loop | None = None, **options: set[str] | bool | str) -> Loop:
-    """`njit` of what loops are made of: it counts no references, and so makes no arrays of its own
-    (`loop_memory.py` has them).
+    """Compile with `njit` what loops are made of: it counts no references, and so makes no arrays
+    of its own (`loop_memory.py` has them).
     """
     compiled: Loop = njit(loop, _nrt=False, **options)
     return compiled

@@ -46,7 +46,7 @@ def _as_float(typing, bits):
 
 @compile_inner(fastmath=EACH, forceinline=True)
 def exp(x):
-    """exp(x) = 2 ** whole * p(rest) for x between -87 and 87; NaN stays.
+    """Compute exp(x) = 2 ** whole * p(rest) for x between -87 and 87; NaN stays.
 
     p is the polynomial of Cephes' expf: relative error below 2e-7.
     """
@@ -65,7 +65,7 @@ def exp(x):
 
 @compile_inner(fastmath=MATH, forceinline=True)
 def exponentials(scores, s, length, most):
-    """scores[s : s + length] become exp(scores - most); returns their sum."""
+    """Turn scores[s : s + length] into exp(scores - most); return their sum."""
     total = _F(0.0)
     for t in range(length):
         scores[s + t] = exp(scores[s + t] - most)

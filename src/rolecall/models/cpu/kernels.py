@@ -255,7 +255,7 @@ def _slopes(i, logits, ids, temperature, size, logprobs):
 
 @compile_outer
 def slopes(logits, ids, temperature, size, logprobs):
-    """Log-probs [N] of the ids; logits [N, size] become the gradients of each by its logits.
+    """Write log-probs [N] of the ids; logits [N, size] become the gradients of each by its logits.
 
     Sums are float64, made of blocks.
     """
@@ -374,7 +374,9 @@ def _gate(i, x, y, width, out):
 
 @compile_outer
 def gate(x, y, width, out):
-    """silu(x) * y for x and y [N, width]; in place, as x or y, it would be no vector code."""
+    """Write silu(x) * y for x and y [N, width] to `out`; in place, as x or y, it would be no vector
+    code.
+    """
     in_parallel(_gate, x.shape[0] // width, (x, y, _U(width), out))
 
 

@@ -44,7 +44,7 @@ def _blocks(x, before):
 
 @compile_inner(forceinline=True)
 def _fill(out, start, rows, bias, width):
-    """out[start ...] of so many rows becomes the bias, or zeros."""
+    """Fill out[start ...] of so many rows with the bias, or zeros."""
     for r in range(rows):
         for c in range(width):
             out[start + r * width + c] = bias[c] if bias.shape[0] > 0 else _F(0.0)

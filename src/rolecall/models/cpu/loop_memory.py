@@ -62,7 +62,7 @@ zeros = _taking(zeros=True)
 
 @intrinsic
 def give_back(typing, array):
-    """Nothing may read the array any more."""
+    """Free an array; nothing may read it any more."""
 
     def generate(
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]

@@ -30,7 +30,7 @@ NO_RULE = (UNLIMITED, _F(0.0), np.zeros(0, np.float32))  # window, softcap, sink
 
 @compile_outer
 def groups(table, row, position, order):
-    """-> where groups of at most TOKENS begin in `order`, and the pages that each shares.
+    """Return where groups of at most TOKENS begin in `order`, and the pages that each shares.
 
     order [N]: the tokens, those whose rows begin alike side by side. A token joins the group
     before it if half of what the group shares, or more, is the token's too.
@@ -58,7 +58,7 @@ def groups(table, row, position, order):
 
 @compile_inner(fastmath=EACH, forceinline=True)
 def _cap(scores, s, length, softcap):
-    """scores[s : s + length] become softcap * tanh(scores / softcap)."""
+    """Turn scores[s : s + length] into softcap * tanh(scores / softcap)."""
     for t in range(length):
         scores[s + t] = softcap * np.tanh(scores[s + t] / softcap)
 

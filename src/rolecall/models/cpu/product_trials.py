@@ -164,7 +164,7 @@ def machine_name() -> str:
 
 @cache
 def processor() -> str:
-    """Name, family and model; providers of machines give different ones the same name."""
+    """Return name, family and model; providers of machines give different ones the same name."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
     fields = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}

@@ -86,7 +86,7 @@ def has_onednn() -> bool:
 
 
 def candidates(weight: Tensor) -> dict[Way, Callable[[Tensor], Tensor]]:
-    """Each way of multiplying states with this weight [O, I]; what PyTorch lacks is left out."""
+    """Return each way of multiplying states with this weight [O, I] that PyTorch has."""
     ways: dict[Way, Callable[[Tensor], Tensor]] = {"plain": lambda x: x @ weight.t()}
     if has_onednn():
         laid_out = pack_weight(weight)

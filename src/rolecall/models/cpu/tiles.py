@@ -202,7 +202,7 @@ def prefetch(address, count):
 
 @compile_outer
 def add_product(out, out_row, a, a_row, a_step, b, b_step, count, rows, columns):
-    """out[r, c] += sum of a[r, k] * b[k, c] over k < count; columns: a multiple of 8."""
+    """Add to out[r, c] the sum of a[r, k] * b[k, c] over k < count; columns: a multiple of 8."""
     lanes, pair = _U(LANES), _U(2 * LANES)
     done = _U(0)
     while done + pair <= columns:

@@ -67,7 +67,9 @@ class Blocks:
 
 
 def make_blocks(branches: list[tuple[int, int, int]]) -> Blocks:
-    """branches: first token, the token after the last, and that after all which follow it."""
+    """Make blocks. branches: first token, the token after the last, and that after all which follow
+    it.
+    """
     sizes = np.array([stop - start for start, stop, _ in branches])
     pages = -(-sizes // PAGE)
     page = np.cumsum(pages) - pages

@@ -97,7 +97,7 @@ def compile_all() -> None:
 
 
 def main() -> None:
-    """One process compiles; others leave it to that one."""
+    """Compile in one process; others leave it to that one."""
     if sys.platform == "linux":
         end_with_parent()
     folder = cache_folder()
