@@ -24,7 +24,7 @@ from rolecall.engines.backend import engine_backend
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.runtime.scratch import shared_folder
-from rolecall.setup.replicas import make_replicas
+from rolecall.setup.on_cluster import make_replicas
 from rolecall.training.publish import WeightPublisher
 from tests.cluster.test_ray import SECTION, assert_sampled, config_of, probe_of, request, until
 from tests.learners.test_ranks import batches_of, spec_of

@@ -14,7 +14,7 @@ from rolecall.engines.backend import engine_backend
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
 from rolecall.runs import one_run, train
-from rolecall.setup.replicas import make_replicas
+from rolecall.setup.on_cluster import make_replicas
 from tests.cluster.test_ray import config_of
 from tests.cluster.test_ray_runs import ON_RAY
 from tests.learners.test_ranks import spec_of

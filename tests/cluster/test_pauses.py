@@ -18,7 +18,7 @@ from rolecall.config.cluster import RayClusterConfig
 from rolecall.engines.backend import engine_backend
 from rolecall.learners.ranks.group import RankError, RankGroup
 from rolecall.learners.ranks.learner import RankedLearner
-from rolecall.setup.replicas import make_replicas
+from rolecall.setup.on_cluster import make_replicas
 from tests.cluster.killing import all_gone, records
 from tests.cluster.test_ray import SECTION, TOKENS, config_of, request, said_by_each
 from tests.cluster.test_ray_runs import ON_RAY

@@ -34,8 +34,7 @@ from rolecall.engines.backend import engine_backend
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
 from rolecall.runtime.scratch import MEMORY, SHARED
-from rolecall.setup.pools import make_pools
-from rolecall.setup.replicas import make_replicas
+from rolecall.setup.on_cluster import make_pools, make_replicas
 from tests.cluster.conftest import SECTION
 from tests.cluster.killing import ENGINE, actors
 from tests.toy import language_model, relay_config

@@ -18,7 +18,7 @@ from rolecall.core.interfaces.weights import WeightSource
 from rolecall.engines.backend import engine_backend
 from rolecall.learners.local import LocalLearner
 from rolecall.models.language_model import LanguageModel
-from rolecall.setup.replicas import make_replicas
+from rolecall.setup.on_cluster import make_replicas
 from tests.cluster.test_ray import assert_sampled, config_of, probe_of, request
 from tests.toy import language_model
 

@@ -22,9 +22,9 @@ from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.progress import activity
 from rolecall.setup.context import make_context
 from rolecall.setup.engines import combine_engines, list_accounts, make_engines
+from rolecall.setup.on_cluster import make_pools, make_workers
 from rolecall.setup.open_environment import Opened, open_components
 from rolecall.setup.plan import Plan
-from rolecall.setup.pools import make_pools
 from rolecall.setup.prompt_lengths import context_lengths, drop_long_prompts
 from rolecall.setup.ranks import Ranks
 from rolecall.setup.templates import check_templates
@@ -35,7 +35,6 @@ from rolecall.setup.weights import (
     make_learner,
     policies_in_process,
 )
-from rolecall.setup.workers import make_workers
 from rolecall.training.algorithm_group import AlgorithmGroup, group_agents
 from rolecall.training.publish import WeightPublisher
 from rolecall.training.run import Run

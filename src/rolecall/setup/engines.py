@@ -21,7 +21,7 @@ from rolecall.engines.several import SeveralEngines
 from rolecall.models.language_model import LanguageModel, copies
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.spending import Account
-from rolecall.setup.replicas import make_replicas
+from rolecall.setup.on_cluster import make_replicas
 from rolecall.setup.weights import load_models
 
 log = logging.getLogger("rolecall")

@@ -12,7 +12,7 @@ from rolecall.config import registry
 from rolecall.config.load import UnreadableError, load
 from rolecall.config.schema import Config, Named, RewardConfig
 from rolecall.config.user_code_location import locate_definition
-from rolecall.core.errors import ConfigError
+from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import Options
 from rolecall.engines.backend import engine_backends
 from rolecall.learners.backend import learner_backend
@@ -22,12 +22,22 @@ from rolecall.setup.agents import choose_parser, tool_components
 from rolecall.setup.algorithms import make_algorithms
 from rolecall.setup.chat_models import check_chat_models, find_named_policies
 from rolecall.setup.component import Component, resolve_component
-from rolecall.setup.prices import check_prices
 from rolecall.setup.problem_collector import ProblemCollector
 from rolecall.setup.rewards import reward_component
+from rolecall.setup.validate_options import Problems
 from rolecall.setup.validate_placement import check_placement
 from rolecall.tools.use import Toolkit
 from rolecall.workflows.base import Workflow, workflow
+
+
+def check_prices(config: Config) -> Problems:
+    """Check that each price is of a policy."""
+    for name, price in config.prices.items():
+        if name not in config.policies:
+            near = nearest(name, list(config.policies))
+            yield f"prices.{name}: there is no policy {name!r}; {near}"
+        elif not (price.prompt or price.completion):
+            yield f"prices.{name} has no effect: it names no price; write prompt and completion"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rolecall.models.cpu import compiled
-from rolecall.models.cpu.loop_cache import is_whole
+from rolecall.models.cpu.compiled import is_whole
 from tests.support.evidence import leave_to_evidence
 
 pytestmark = pytest.mark.slow
