@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.config import registry
 from rolecall_lab.proofs.all import PROOFS
 
@@ -56,8 +57,9 @@ rolecall prove second_moments         # a game whose answer is known: expected b
 | `ma_airl` | its own agent's turns, which a discriminator pays that learned from a file of demonstrations (`algorithm.experts`); `inner` is another algorithm than Dr. MAS on that reward | `critics: {discriminator: {base: ...}}` |
 | `sft` | nothing: it imitates turns that scored at least `threshold`, or a file of demonstrations (`rollout.data`) | |
 
-All algorithms take `kl`, `entropy`, `dual_clip`, `epochs`, `minibatches`, `target_kl` and a `correction`
-for the difference between sampler and learner, where their loss has a place for it. A need that the
+All algorithms take `epochs` and `minibatches`, those with a
+[policy loss](config.md#algorithm-name-with-a-policy-loss) also `kl`, `entropy`, clips, `target_kl` and a
+`correction` for the difference between sampler and learner. A need that the
 config does not meet is one line that says how to meet it. `mean` and `std` (`task`, `agent`, `global`,
 `none`) choose the normalisation of group-relative credit: Dr. MAS is `agent` by `agent`.
 `team.NAME.algorithm` gives one agent an algorithm of its own; agents of a shared policy may differ in
@@ -139,7 +141,7 @@ def _row(name: str, kind: type[Algorithm], said: Said) -> str:
 
 def _reference(kind: type[Algorithm]) -> str:
     """Whether its policies need a reference, from its defaults and from what it accepts."""
-    if "kl" in kind.without_effect:
+    if "kl" not in kind.model_fields:
         return "yes" if kind().needs_reference else "no"
     field = kind.model_fields["kl"]
     if not any(getattr(bound, "ge", None) == 0 for bound in field.metadata):
@@ -197,13 +199,12 @@ def _first_sentence(kind: type[Algorithm]) -> str:
 
 
 def _defaults(name: str, kind: type[Algorithm]) -> str:
-    """Fields that it adds to those of all algorithms, or for which it has another default."""
-    common = Algorithm.model_fields
+    """Fields that it adds to those of the clipped loss, or for which it has another default."""
+    common = ClippedLoss.model_fields
     own = [
         f"`{key}: {_written(field.default)}`"
         for key, field in kind.model_fields.items()
         if key not in common or field.default != common[key].default
-        if key not in kind.without_effect
     ]
     where = f"[their meanings](config.md#algorithm-{name})"
     return f"{', '.join(own)}; {where}." if own else "none."

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Annotated, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.base_loss import BaseLoss
+from rolecall.algorithms.policy_loss import ClippedLoss, PolicyLoss
 from rolecall.config import registry
 from rolecall.config.schema import Config
 
@@ -22,29 +25,39 @@ HEAD = """# Config keys
 Generated from the config classes by `python docs/generate_config.py`; do not edit. Any key can be
 overridden on the command line by its dotted name: `trainer.steps=5`.
 """
+POLICY_KEYS = "the keys of [a policy loss](#algorithm-name-with-a-policy-loss)"
 
 
 def page() -> str:
     """The whole document."""
     parts = [HEAD, *_sections("", Config)]
-    parts.append(_table("algorithm: NAME, whatever the name", Algorithm))
-    for name in registry.BUILT_IN["algorithm"]:
-        parts.append(_own_table(name, registry.resolve("algorithm", name, key="algorithm")))
+    parts.append(_table("algorithm: NAME, whatever the name", BaseLoss))
+    names = registry.BUILT_IN["algorithm"]
+    kinds = {name: registry.resolve("algorithm", name, key="algorithm") for name in names}
+    others = [f"`{name}`" for name, kind in kinds.items() if not issubclass(kind, PolicyLoss)]
+    own, said = _own(ClippedLoss, BaseLoss), f"These keys are of all but {', '.join(others)}."
+    parts.append(_table("algorithm: NAME, with a policy loss", ClippedLoss, own, said))
+    parts += [_own_table(name, kind) for name, kind in kinds.items()]
     return "\n".join(parts)
 
 
 def _own_table(name: str, model: type[Algorithm]) -> str:
-    """The keys that an algorithm adds, changes, or does not read."""
-    common = Algorithm.model_fields
-    own = {
+    """The keys that an algorithm adds or changes, and which of a policy loss it does not have."""
+    said = shown(" ".join((model.__doc__ or "").split()))
+    lacks = [f"`{key}`" for key in ClippedLoss.model_fields if key not in model.model_fields]
+    if lacks:
+        said += f" Without {', '.join(lacks) if issubclass(model, PolicyLoss) else POLICY_KEYS}."
+    return _table(f"algorithm: {name}", model, _own(model, ClippedLoss), said)
+
+
+def _own(model: type[BaseModel], common: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields that `common` does not have, or has with another default."""
+    fields = common.model_fields
+    return {
         key: field
         for key, field in model.model_fields.items()
-        if key not in common or _default(field) != _default(common[key])
+        if key not in fields or _default(field) != _default(fields[key])
     }
-    said = shown(" ".join((model.__doc__ or "").split()))
-    unread = ", ".join(f"`{key}`" for key in model.without_effect)
-    said += f" Unread: {unread}." if unread else ""
-    return _table(f"algorithm: {name}", model, own, said)
 
 
 def _sections(prefix: str, model: type[BaseModel]) -> list[str]:

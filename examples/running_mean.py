@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from rolecall import Algorithm, Episode
+from rolecall import Algorithm, ClippedLoss, Episode
 from rolecall.core.types import spread
 from rolecall.critics.inputs import CriticInputs
 
@@ -40,7 +40,7 @@ class Scores:
         self.expected = json.loads((folder / "scores.json").read_text())
 
 
-class RunningMean(Algorithm):
+class RunningMean(ClippedLoss, Algorithm):
     """Advantage: what the turn's agent earned, less what the critic expected of it."""
 
     critic: ClassVar[str | None] = "scores"

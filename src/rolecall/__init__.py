@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rolecall.algorithms.base import Algorithm as Algorithm
+    from rolecall.algorithms.policy_loss import ClippedLoss as ClippedLoss
     from rolecall.core.interfaces.environment import Observation as Observation
     from rolecall.core.interfaces.environment import World as World
     from rolecall.core.types import Episode as Episode
@@ -35,6 +36,7 @@ _PLACES = {
     "Semaphore": "runtime.call_tree",
     "Team": "runs.trained_team",
     "Algorithm": "algorithms.base",
+    "ClippedLoss": "algorithms.policy_loss",
     "Episode": "core.types",
     "Task": "core.types",
     "Turn": "core.types",

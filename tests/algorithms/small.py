@@ -31,9 +31,9 @@ def algorithm(name: str, **options) -> Algorithm:
         options = {"train": True, **options}
     if name.endswith("_value"):  # likewise
         options = {"distil": True, **options}
-    known = set(inspect.signature(kind).parameters) - set(kind.without_effect)
+    known = set(inspect.signature(kind).parameters)
     made = kind(**{key: value for key, value in options.items() if key in known})
-    lacks = made.agg == "turn_sum" and made.turn_length is None
+    lacks = getattr(made, "agg", "") == "turn_sum" and made.turn_length is None
     return made.model_copy(update={"turn_length": 100}) if lacks else made
 
 

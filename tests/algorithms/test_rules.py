@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.config.registry import BUILT_IN, resolve
 from rolecall.core.types import Utility
 from rolecall.learners.packing import pack
@@ -41,8 +42,8 @@ OF_A_TASK = [n for n in NAMES if n not in CHAINS and not n.startswith("reinforce
 # The averages of reinforce_baseline start at 0, as the values of a2c, which whitens nothing; sft
 # compares with a threshold, not with attempts, and read with 0; the KL of cory is never off.
 AT_ONCE = [n for n in NAMES if n not in ("reinforce_baseline", "sft", "a2c", "cory", "read")]
-CLIPPED = [n for n in OF_TURNS if "clip_low" not in algorithm(n).without_effect or n == "rloo"]
-WRITES = ("advantages", "returns", "weight")  # beside `training.preference`
+CLIPPED = [n for n in OF_TURNS if isinstance(algorithm(n), ClippedLoss)]
+WRITES = ("advantages", "returns", "preference", "weight")
 
 
 def credited(episodes):
@@ -336,7 +337,7 @@ CASES = [
     pytest.param(name, change, id=f"{name}-{'-'.join(map(str, change.values())) or 'default'}")
     for name in NAMES
     for change in CHANGES
-    if not set(change) & set(algorithm(name).without_effect)
+    if set(change) <= type(algorithm(name)).model_fields.keys()
 ]
 
 

@@ -95,7 +95,7 @@ CASES = {
     ),
     "an option that the loss does not read": (
         {"algorithm": {"name": "dpo", "clip_low": 0.1}},
-        "clip_low has no effect in Dpo's loss",
+        "clip_low has no effect: Dpo's loss does not have it; remove it",
     ),
     "staleness without a copy": (
         {"trainer": {"max_staleness": 1}},

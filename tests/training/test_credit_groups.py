@@ -176,11 +176,11 @@ def test_happo_weighs_a_waiting_turn_by_all_that_the_updated_policy_changed(
 @pytest.mark.parametrize("name", NAMES)
 def test_agents_that_differ_in_a_setting_of_the_loss_are_one_group(name):
     plain = algorithm(name)
-    outside = sorted(type(plain).outside_credit & type(plain).model_fields.keys())
-    for field in outside:
+    outside = type(plain).loss_fields() - plain.read_by_credit
+    for field in sorted(outside):
         other = plain.model_copy(update={field: "another value"})
         assert len(group_agents({"a": plain, "b": other})) == 1, field
-    inside = sorted(type(plain).model_fields.keys() - type(plain).outside_credit - {"kl"})
+    inside = sorted(type(plain).model_fields.keys() - outside)
     for field in inside:
         other = plain.model_copy(update={field: "another value"})
         assert len(group_agents({"a": plain, "b": other})) == 2, field
@@ -245,4 +245,4 @@ def test_credit_reads_no_setting_that_is_declared_to_be_outside_of_it(name):
     made.keep_group(episodes[:4])
     made.after_step(1)
     made.metrics()
-    assert not read & type(plain).outside_credit
+    assert not read & (type(plain).loss_fields() - plain.read_by_credit)

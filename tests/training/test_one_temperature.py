@@ -88,4 +88,4 @@ def test_preferences_compare_likelihoods_at_temperature_1(model_folder, tmp_path
 def test_a_loss_without_a_ratio_to_the_sampler_reads_likelihoods(name):
     """And no other: whoever reads the anchor has the sampler's temperature."""
     rule = algorithm(name)
-    assert rule.reads_likelihoods == ("anchor" in rule.without_effect)
+    assert rule.reads_likelihoods == ("anchor" not in type(rule).model_fields)

@@ -10,10 +10,11 @@ from typing import ClassVar
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import OF_A_TASK, call_key, prompt_key, subtract_mean
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.types import Episode, group_by, spread
 
 
-class AtGrpo(Algorithm):
+class AtGrpo(ClippedLoss, Algorithm):
     """Groups are candidates with one prompt; the score is what the turn itself earned."""
 
     min_group: ClassVar[int] = 1

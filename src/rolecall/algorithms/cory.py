@@ -7,7 +7,7 @@ rewards leave the KL alone.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,18 +15,30 @@ from pydantic import Field, PrivateAttr
 from torch import Tensor
 
 from rolecall.algorithms.losses import importance_ratio
-from rolecall.algorithms.ppo import Ppo
+from rolecall.algorithms.ppo import Ppo, PpoLoss
 from rolecall.core.json_types import State
 from rolecall.core.types import Batch, Episode, Floats, Turn, group_by
 
 LARGEST_CHANGE = 0.2  # of the KL coefficient in a step, before the horizon (1909.08593, eq. 2.2)
 
 
-class Cory(Ppo):
-    """PPO with the KL in the reward of each token, and a coefficient that follows a target."""
+class CoryLoss(PpoLoss):
+    """PPO's loss, less its policy loss where a batch has moved too far."""
 
-    in_credit: ClassVar[frozenset[str]] = Ppo.in_credit | {"kl_target", "horizon"}
-    outside_credit: ClassVar[frozenset[str]] = Ppo.outside_credit | {"most_ratio"}
+    most_ratio: float = Field(10.0, gt=1, le=1e6)
+    """A batch of turns whose mean probability ratio is above this has no policy loss."""
+
+    def objective(
+        self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        gains, clipped = super().objective(logprobs, anchor, advantages, batch)
+        mask = torch.from_numpy(batch.mask > 0).to(logprobs.device)
+        ratio = importance_ratio(logprobs.detach() - anchor)[mask].mean()
+        return torch.where(ratio > self.most_ratio, 0.0 * gains, gains), clipped
+
+
+class Cory(CoryLoss, Ppo):
+    """PPO with the KL in the reward of each token, and a coefficient that follows a target."""
 
     kl: float = Field(0.4, gt=0, le=1000)
     """Coefficient of the KL to the reference as the run begins."""
@@ -36,8 +48,6 @@ class Cory(Ppo):
     """The KL of a turn, in nats, that the coefficient is moved towards."""
     horizon: int = Field(10_000, ge=1, le=1_000_000_000)
     """Turns over which it moves."""
-    most_ratio: float = Field(10.0, gt=1, le=1e6)
-    """A batch of turns whose mean probability ratio is above this has no policy loss."""
     _kl: dict[str, float] = PrivateAttr(default_factory=dict)  # coefficients by policy
     _seen: dict[str, tuple[float, int]] = PrivateAttr(default_factory=dict)  # mean KL, turns
 
@@ -60,14 +70,6 @@ class Cory(Ppo):
             change = min(max(mean / self.kl_target - 1, -LARGEST_CHANGE), LARGEST_CHANGE)
             now = self._kl.get(policy, self.kl)
             self._kl[policy] = now * (1 + change * turns / self.horizon)
-
-    def objective(
-        self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
-        gains, clipped = super().objective(logprobs, anchor, advantages, batch)
-        mask = torch.from_numpy(batch.mask > 0).to(logprobs.device)
-        ratio = importance_ratio(logprobs.detach() - anchor)[mask].mean()
-        return torch.where(ratio > self.most_ratio, 0.0 * gains, gains), clipped
 
     def metrics(self) -> dict[str, float]:
         coefficients = {f"kl_coefficient/{policy}": value for policy, value in self._kl.items()}

@@ -15,11 +15,12 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from rolecall.algorithms.base import Algorithm, Replay
 from rolecall.algorithms.groups import compare, leave_one_out_mean
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Group, Swap, Turn, spread
 
 
-class Counterfactual(Algorithm):
+class Counterfactual(ClippedLoss, Algorithm):
     """A = outcome - mean outcome of the replays, divided by the agent's spread."""
 
     baseline: Literal["same", "text"] = "same"

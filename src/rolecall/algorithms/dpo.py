@@ -16,27 +16,18 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rolecall.algorithms.base import OF_CLIPPED_LOSS, OUTSIDE_CREDIT, Algorithm, Rows
+from rolecall.algorithms.base import Algorithm, Rows
+from rolecall.algorithms.base_loss import LikelihoodLoss
 from rolecall.algorithms.groups import OF_A_TASK, call_key, prompt_key
 from rolecall.algorithms.losses import per_turn
 from rolecall.core.interfaces.algorithm import Loss, Outputs
 from rolecall.core.types import Batch, Episode, Pair, Turn, group_by, spread
 
 
-class Dpo(Algorithm):
-    """Trains the better of two siblings with identical prompt tokens to become more likely."""
+class PreferenceLoss(LikelihoodLoss):
+    """How much likelier than to the reference the better turn of each pair is."""
 
-    min_group: ClassVar[int] = 1
-    compares_candidates: ClassVar[bool] = True
     keep_together: ClassVar[bool] = True
-    takes_data: ClassVar[Rows | None] = "preferences"
-    reads_likelihoods: ClassVar[bool] = True
-    without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
-
-    in_credit: ClassVar[frozenset[str]] = frozenset({"pair_up"})
-    outside_credit: ClassVar[frozenset[str]] = OUTSIDE_CREDIT | {
-        "beta", "loss_type", "reference_free", "smoothing",
-    }  # fmt: skip
 
     beta: float = Field(0.1, gt=0, le=1000)
     """How strongly the reference holds the policy back."""
@@ -44,13 +35,11 @@ class Dpo(Algorithm):
     """DPO's own loss, or IPO's: the square of how far the margin is from 1 / (2 beta)."""
     reference_free: bool = False
     """Compare log-probs themselves, as if the reference found all answers equally likely."""
-    pair_up: Literal["best_worst", "all"] = "best_worst"
-    """The best with the worst of each group, or every two with different scores."""
     smoothing: float = Field(0.0, ge=0, lt=0.5)
     """Share of pairs whose label is taken to be wrong."""
 
     @model_validator(mode="after")
-    def _check_smoothing(self) -> Dpo:
+    def _check_smoothing(self) -> PreferenceLoss:
         if self.smoothing and self.loss_type == "ipo":
             raise ValueError("smoothing has no effect with loss_type ipo; remove it")
         return self
@@ -58,6 +47,37 @@ class Dpo(Algorithm):
     @property
     def needs_reference(self) -> bool:
         return not self.reference_free
+
+    def loss(self, batch: Batch, outputs: Outputs) -> Loss:
+        """-log sigmoid(beta ((lp_w - ref_w) - (lp_l - ref_l))) of whole turns; mean over pairs."""
+        device = outputs.logprobs.device
+        gained, mask = outputs.logprobs, torch.from_numpy(batch.mask).to(device)
+        if not self.reference_free:
+            assert batch.ref_logprobs is not None, "DPO needs reference log-probs"
+            gained = gained - torch.from_numpy(batch.ref_logprobs).to(device)
+        gain = per_turn(gained * mask, batch)
+        if self.loss_type == "ipo":
+            gain = gain / per_turn(mask, batch).clamp(min=1.0)
+        better, worse = torch.from_numpy(batch.pairs).long().to(device).T
+        margin = gain[better] - gain[worse]
+        if self.loss_type == "ipo":
+            losses = ipo_loss(margin, beta=self.beta)
+        else:
+            losses = pair_loss(self.beta * margin, smoothing=self.smoothing)
+        margins = self.beta * margin.detach()
+        sums = {"pair_accuracy": float((margins > 0).sum()), "margin": float(margins.sum())}
+        return Loss(total=losses.sum(), count=float(len(batch.pairs)), sums=sums)
+
+
+class Dpo(PreferenceLoss, Algorithm):
+    """Trains the better of two siblings with identical prompt tokens to become more likely."""
+
+    min_group: ClassVar[int] = 1
+    compares_candidates: ClassVar[bool] = True
+    takes_data: ClassVar[Rows | None] = "preferences"
+
+    pair_up: Literal["best_worst", "all"] = "best_worst"
+    """The best with the worst of each group, or every two with different scores."""
 
     def credit(self, episodes: list[Episode]) -> None:
         """Note each turn's score, and +1 or -1 on the turns of a pair."""
@@ -88,26 +108,6 @@ class Dpo(Algorithm):
                 pairs = [max(pairs, key=lambda pair: (gaps[pair], -pair[0], pair[1]))]
             chosen += [(ranked[i], ranked[j]) for i, j in pairs]
         return chosen
-
-    def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """-log sigmoid(beta ((lp_w - ref_w) - (lp_l - ref_l))) of whole turns; mean over pairs."""
-        device = outputs.logprobs.device
-        gained, mask = outputs.logprobs, torch.from_numpy(batch.mask).to(device)
-        if not self.reference_free:
-            assert batch.ref_logprobs is not None, "DPO needs reference log-probs"
-            gained = gained - torch.from_numpy(batch.ref_logprobs).to(device)
-        gain = per_turn(gained * mask, batch)
-        if self.loss_type == "ipo":
-            gain = gain / per_turn(mask, batch).clamp(min=1.0)
-        better, worse = torch.from_numpy(batch.pairs).long().to(device).T
-        margin = gain[better] - gain[worse]
-        if self.loss_type == "ipo":
-            losses = ipo_loss(margin, beta=self.beta)
-        else:
-            losses = pair_loss(self.beta * margin, smoothing=self.smoothing)
-        margins = self.beta * margin.detach()
-        sums = {"pair_accuracy": float((margins > 0).sum()), "margin": float(margins.sum())}
-        return Loss(total=losses.sum(), count=float(len(batch.pairs)), sums=sums)
 
 
 def pair_loss(logits: Tensor, *, smoothing: float) -> Tensor:

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import OF_A_TASK, compare, subtract_mean
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.types import Episode, group_by, spread
 
 notices = logging.getLogger("rolecall.notices")
 MOST_ALONE = 0.9  # share of such turns above which the run says so
 
 
-class Gigpo(Algorithm):
+class Gigpo(ClippedLoss, Algorithm):
     """A = GRPO's advantage of the episode + omega times that of the return among equal states."""
-
-    in_credit: ClassVar[frozenset[str]] = frozenset({"omega", "gamma", "std"})
 
     omega: float = Field(1.0, ge=0, le=1000)
     """Weight of the credit among turns that met the same state."""

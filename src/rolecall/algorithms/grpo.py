@@ -10,15 +10,14 @@ from typing import ClassVar, Literal
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import Baseline, Count, Level, compare, group_mean
 from rolecall.algorithms.losses import Aggregation
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.types import Episode
 
 
-class Grpo(Algorithm):
+class Grpo(ClippedLoss, Algorithm):
     """Advantage: the outcome, centred and divided by the spread of its task's attempts."""
 
     baseline: ClassVar[Baseline] = staticmethod(group_mean)
-
-    in_credit: ClassVar[frozenset[str]] = frozenset({"mean", "std", "count"})
 
     mean: Level = "task"
     """Whose scores an agent's are measured from: all of the attempts at a task, its own in them

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rolecall.algorithms.grpo import Grpo
-from rolecall.algorithms.losses import clipped_objective, per_turn
+from rolecall.algorithms.losses import per_turn
 from rolecall.core.types import Batch
 
 
@@ -39,7 +39,5 @@ class Gspo(Grpo):
         lengths = per_turn(mask, batch).clamp(min=1.0)
         turn = torch.from_numpy(batch.turn).long().to(logprobs.device)
         mean = (per_turn((logprobs.detach() - anchor) * mask, batch) / lengths)[turn]
-        return clipped_objective(
-            mean + logprobs - logprobs.detach(), torch.zeros_like(anchor), advantages,
-            low=self.clip_low, high=self.clip_high, dual=self.dual_clip,
-        )  # fmt: skip
+        own = mean + logprobs - logprobs.detach()
+        return super().objective(own, torch.zeros_like(anchor), advantages, batch)

@@ -21,7 +21,6 @@ class Happo(Mappo):
     """MAPPO with the sequential factor M in `turn.weight`."""
 
     one_policy_at_a_time: ClassVar[bool] = True
-    outside_credit: ClassVar[frozenset[str]] = Mappo.outside_credit - {"anchor"}
 
     factor: Literal["round", "before", "episode"] = "round"
     """Which updated turns count: those of the same round, in which an agent speaks at most once
@@ -33,6 +32,10 @@ class Happo(Mappo):
     """Keep M in [0.5, 2]."""
     _updated: list[str] = PrivateAttr(default_factory=list)
     _clamped: int = PrivateAttr(default=0)
+
+    @property
+    def read_by_credit(self) -> frozenset[str]:
+        return super().read_by_credit | {"anchor"}
 
     def credit(self, episodes: list[Episode]) -> None:
         super().credit(episodes)

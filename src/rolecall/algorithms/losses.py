@@ -61,12 +61,6 @@ def value_loss(values: Tensor, old: Tensor, returns: Tensor, *, clip: float) -> 
     return 0.5 * torch.maximum((values - returns) ** 2, (bounded - returns) ** 2)
 
 
-def imitation(logprobs: Tensor, batch: Batch) -> tuple[Tensor, float]:
-    """-log p summed over tokens, weighted by their advantages, and how many have a weight."""
-    weights = torch.from_numpy(batch.advantages * batch.mask).to(logprobs.device)
-    return -(logprobs * weights).sum(), float((weights > 0).sum())
-
-
 def per_turn(values: Tensor, batch: Batch) -> Tensor:
     """Sum over the tokens of each turn: [N] -> [S]."""
     turn = torch.from_numpy(batch.turn).long().to(values.device)

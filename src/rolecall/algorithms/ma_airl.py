@@ -72,8 +72,6 @@ class Imitating(_Joins):
 class MaAirl(Imitating, DrMas):
     """Dr. MAS on what a discriminator pays, or the algorithm `inner` on that."""
 
-    in_credit: ClassVar[frozenset[str]] = DrMas.in_credit | OWN
-
     inner: Named | None = None
     """Another algorithm instead of Dr. MAS, with its options: `{name: mappo, epochs: 2}`. It brings
     its loss and its critic; keys of Dr. MAS are then none of this one."""
@@ -117,11 +115,7 @@ def _class_around(kind: type[Algorithm]) -> type[Algorithm]:
     def reduce(self: Algorithm) -> tuple[Any, ...]:
         return _joined, (kind, {name: getattr(self, name) for name in self.model_fields_set})
 
-    body = {
-        "__module__": kind.__module__,
-        "in_credit": kind.in_credit | OWN,
-        "__reduce__": reduce,
-    }
+    body = {"__module__": kind.__module__, "__reduce__": reduce}
     return type(f"MaAirl{kind.__name__}", (Imitating, kind), body)
 
 

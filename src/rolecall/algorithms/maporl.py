@@ -8,7 +8,7 @@ Degenerate: a single round is PPO without whatever comes after a turn.
 from __future__ import annotations
 
 from statistics import fmean
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -23,8 +23,6 @@ RIGHT = 0.5  # a score above it is a right answer
 
 class Maporl(Ppo):
     """PPO whose tokens look no further than their turn: the return has looked ahead already."""
-
-    in_credit: ClassVar[frozenset[str]] = Ppo.in_credit | {"gamma_round", "a0", "a1", "a2", "a3"}
 
     kl: float = Field(0.002, ge=0, le=1000)
     """Coefficient of the KL to the reference; above 0 the policies need one."""

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.algorithms.whitening import whiten_turns
 from rolecall.core.interfaces.critic import Critic
 from rolecall.core.types import Episode, Turn, spread
@@ -31,7 +32,7 @@ class TeamCritic(Protocol):
     ) -> dict[str, float]: ...
 
 
-class Mappo(Algorithm):
+class Mappo(ClippedLoss, Algorithm):
     """Credit of a turn: what the team earned after it, less what the team critic expected."""
 
     min_group: ClassVar[int] = 1
@@ -39,8 +40,6 @@ class Mappo(Algorithm):
     """What an episode is a chain of."""
     critic: ClassVar[str | None] = "team"
     critic_reads: ClassVar[bool] = True
-
-    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "whiten", "critic_epochs"})
 
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one joint step to the next."""

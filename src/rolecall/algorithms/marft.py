@@ -13,8 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rolecall.algorithms.losses import Aggregation, clipped_objective, per_turn
+from rolecall.algorithms.losses import Aggregation, per_turn
 from rolecall.algorithms.mappo import Mappo
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.algorithms.round_robin import RoundRobin
 from rolecall.core.types import Batch, Episode, Turn
 from rolecall.critics.transcript import StepsOf
@@ -25,29 +26,15 @@ def single_steps(episode: Episode) -> list[list[Turn]]:
     return [[turn] for turn in episode.turns if turn.chosen]
 
 
-class Marft(RoundRobin, Mappo):
-    """MAPPO over single turns, with APPO's loss: values [.5, .6, .4, .8], outcome 1, gamma .99 ->
-    [.41526, .341584, .5801, .2].
-    """
+class MarftLoss(ClippedLoss):
+    """APPO's loss: an utterance is one action with one ratio, and counts one."""
 
-    steps_of: ClassVar[StepsOf] = staticmethod(single_steps)
-    in_credit: ClassVar[frozenset[str]] = Mappo.in_credit | {"round_robin"}
-    outside_credit: ClassVar[frozenset[str]] = Mappo.outside_credit | {"ratio"}
-    without_effect: ClassVar[tuple[str, ...]] = ("agg", "turn_length")
+    agg: ClassVar[Aggregation] = "turn_sum"  # type: ignore[misc]
+    turn_length: ClassVar[int | None] = 1  # type: ignore[misc]
 
     ratio: Literal["none", "token", "word"] = "none"
     """How the log-ratio of an utterance is normalised: the sum over its tokens, that divided by
     their number, or by the number of its words, which are what spaces and line ends separate."""
-    agg: Aggregation = "turn_sum"
-    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
-    turn_length: int | None = Field(1, ge=1, le=10_000_000)
-    """The constant of `agg: turn_sum`."""
-    epochs: int = Field(1, ge=1, le=1000)
-    """Epochs over the turns of a step."""
-
-    def credit(self, episodes: list[Episode]) -> None:
-        super().credit(episodes)
-        self.leave_out_others([t for e in episodes for t in e.turns if t.advantages is not None])
 
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
@@ -65,8 +52,20 @@ class Marft(RoundRobin, Mappo):
         parts = {"none": torch.ones_like(share), "token": share, "word": words}[self.ratio]
         moved = per_turn((logprobs.detach() - anchor) * mask, batch)[turn] / parts
         own = (logprobs - logprobs.detach()) * (share / parts)
-        gains, clipped = clipped_objective(
-            moved + own, torch.zeros_like(anchor), advantages,
-            low=self.clip_low, high=self.clip_high, dual=self.dual_clip,
-        )  # fmt: skip
+        gains, clipped = super().objective(moved + own, torch.zeros_like(anchor), advantages, batch)
         return gains / share, clipped
+
+
+class Marft(MarftLoss, RoundRobin, Mappo):
+    """MAPPO over single turns, with APPO's loss: values [.5, .6, .4, .8], outcome 1, gamma .99 ->
+    [.41526, .341584, .5801, .2].
+    """
+
+    steps_of: ClassVar[StepsOf] = staticmethod(single_steps)
+
+    epochs: int = Field(1, ge=1, le=1000)
+    """Epochs over the turns of a step."""
+
+    def credit(self, episodes: list[Episode]) -> None:
+        super().credit(episodes)
+        self.leave_out_others([t for e in episodes for t in e.turns if t.advantages is not None])

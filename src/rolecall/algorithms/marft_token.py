@@ -7,7 +7,6 @@ Each agent's value head reads what its agent is told, in which the words of thos
 from __future__ import annotations
 
 from statistics import fmean
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -21,8 +20,6 @@ class MarftToken(RoundRobin, Ppo):
     """PPO whose chain is the whole episode: the value after an agent's last token is the next
     agent's first one.
     """
-
-    in_credit: ClassVar[frozenset[str]] = Ppo.in_credit | {"round_robin"}
 
     epochs: int = Field(1, ge=1, le=1000)
     """Epochs over the turns of a step."""

@@ -13,22 +13,26 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rolecall.algorithms.base import OUTSIDE_CREDIT, Algorithm
+from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import OF_A_TASK, exact_mean
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.types import Episode, Turn, calls, group_by, spread
 
 
-class MGrpo(Algorithm):
+class MGrpo(ClippedLoss, Algorithm):
     """Mean, spread and loss in which a rollout counts the same however often it called."""
 
     min_group: ClassVar[int] = 2
-    outside_credit: ClassVar[frozenset[str]] = OUTSIDE_CREDIT - {"agg"}  # weights depend on it
 
     clip_high: float = Field(0.28, ge=0, le=1000)
     """The probability ratio counts no higher than 1 + clip_high."""
     calls: int | None = Field(1, ge=1, le=1_000_000)
     """As how many calls of an agent a rollout counts in mean and spread, however many it made;
     null: every call is one, and rollouts that call more often count more, in the loss too."""
+
+    @property
+    def read_by_credit(self) -> frozenset[str]:
+        return super().read_by_credit | {"agg"}  # weights depend on it
 
     def credit(self, episodes: list[Episode]) -> None:
         """One call worth 1 in a rollout, three worth 0 in another, calls 2 -> .866, -.866 (three

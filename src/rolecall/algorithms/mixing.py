@@ -15,6 +15,7 @@ from pydantic import Field
 from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import subtract_mean
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.interfaces.critic import Critic
 from rolecall.core.types import Episode, Turn, Utility, group_by, spread
 from rolecall.critics.inputs import CriticInputs
@@ -29,14 +30,12 @@ class Utilities(Protocol):
     ) -> dict[str, float]: ...
 
 
-class Vdn(Algorithm):
+class Vdn(ClippedLoss, Algorithm):
     """Credit of a turn: the mixed value with its q less the same with its v."""
 
     min_group: ClassVar[int] = 1
     critic: ClassVar[str | None] = "mixer"
     mixer: ClassVar[Literal["vdn", "qmix"]] = "vdn"
-
-    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "lam", "eta", "critic_epochs"})
 
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one joint step to the next."""

@@ -14,21 +14,38 @@ from pydantic import Field
 from torch import Tensor
 
 from rolecall.algorithms import gae
-from rolecall.algorithms.base import OUTSIDE_CREDIT, Algorithm
+from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.losses import value_loss
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.algorithms.whitening import whiten
 from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.core.types import Batch, Episode, Turn, group_by
 
 
-class Ppo(Algorithm):
+class PpoLoss(ClippedLoss):
+    """The clipped policy loss, and a clipped loss of the value head beside it."""
+
+    clip_value: float = Field(0.2, gt=0, le=1e6)
+    """The value may move this far in one update."""
+    value_coef: float = Field(0.1, ge=0, le=1000)
+    """Weight of the value loss beside the policy's."""
+    epochs: int = Field(4, ge=1, le=1000)
+    """Epochs over the turns of a step."""
+
+    def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+        assert outputs.values is not None, "PPO needs its value head"
+        assert batch.values is not None, "PPO needs values of before"
+        device = outputs.values.device
+        old, returns = (torch.from_numpy(c).to(device) for c in (batch.values, batch.returns))
+        loss = value_loss(outputs.values, old, returns, clip=self.clip_value)
+        return {"value_loss": self.value_coef * loss}
+
+
+class ValueHeadCredit(Algorithm):
     """Credit of a token: what came after it, less what the agent's value head expected."""
 
     min_group: ClassVar[int] = 1
     critic: ClassVar[str | None] = "agent"
-
-    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "gamma_turn", "lam", "whiten"})
-    outside_credit: ClassVar[frozenset[str]] = OUTSIDE_CREDIT | {"clip_value", "value_coef"}
 
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one token of a turn to the next."""
@@ -36,14 +53,8 @@ class Ppo(Algorithm):
     """Discount from the last token of a turn to the first of the agent's next turn."""
     lam: float = Field(0.95, ge=0, le=1)
     """1 trusts returns, 0 trusts values."""
-    clip_value: float = Field(0.2, gt=0, le=1e6)
-    """The value may move this far in one update."""
-    value_coef: float = Field(0.1, ge=0, le=1000)
-    """Weight of the value loss beside the policy's."""
     whiten: bool = True
     """Give the advantages of a policy's tokens mean 0 and spread 1."""
-    epochs: int = Field(4, ge=1, le=1000)
-    """Epochs over the turns of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:
         """Values [.5, .6] and [.2], outcome 1, lam .95 -> [.442, .36] and [.8]."""
@@ -73,10 +84,6 @@ class Ppo(Algorithm):
             turn.advantages = advantages[span].astype(np.float32)
             turn.returns = (advantages[span] + values[span]).astype(np.float32)
 
-    def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
-        assert outputs.values is not None, "PPO needs its value head"
-        assert batch.values is not None, "PPO needs values of before"
-        device = outputs.values.device
-        old, returns = (torch.from_numpy(c).to(device) for c in (batch.values, batch.returns))
-        loss = value_loss(outputs.values, old, returns, clip=self.clip_value)
-        return {"value_loss": self.value_coef * loss}
+
+class Ppo(PpoLoss, ValueHeadCredit):
+    """Credit of a token: what came after it, less what the agent's value head expected."""

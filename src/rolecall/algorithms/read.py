@@ -20,11 +20,10 @@ from typing import ClassVar, Protocol
 
 from pydantic import Field
 
-from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm
-from rolecall.algorithms.losses import imitation
-from rolecall.core.interfaces.algorithm import Loss, Outputs
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.imitation_loss import ImitationLoss
 from rolecall.core.interfaces.critic import Critic, Judge
-from rolecall.core.types import Batch, Episode, Turn, spread
+from rolecall.core.types import Episode, Turn, spread
 from rolecall.critics.inputs import CriticInputs
 
 LARGEST_WEIGHT = 20.0
@@ -39,17 +38,12 @@ class Prefixes(Protocol):
     ) -> dict[str, float]: ...
 
 
-class ReAd(Algorithm):
+class ReAd(ImitationLoss, Algorithm):
     """Refinement by advantages; with `train` the agents also imitate turns that added much."""
 
     min_group: ClassVar[int] = 1
     critic: ClassVar[str | None] = "team"
     critic_reads: ClassVar[bool] = True
-    reads_likelihoods: ClassVar[bool] = True
-    without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
-    in_credit: ClassVar[frozenset[str]] = frozenset(
-        {"epsilon", "max_refine", "beta", "critic_epochs"}
-    )
 
     epsilon: float = Field(0.0, ge=-1e9, le=1e9)
     """Least that a proposal must add to the return that the critic expects."""
@@ -81,10 +75,6 @@ class ReAd(Algorithm):
     def weight(self, advantage: float) -> float:
         """min(exp(A / beta), 20)."""
         return math.exp(min(advantage / self.beta, math.log(LARGEST_WEIGHT)))
-
-    def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """-weight log p summed over the tokens of played turns; mean over them."""
-        return Loss(*imitation(outputs.logprobs, batch))
 
     def make_critic(self, parts: CriticInputs) -> Critic:
         from rolecall.critics.prefixes import PrefixCritic

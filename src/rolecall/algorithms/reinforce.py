@@ -14,11 +14,12 @@ from pydantic import Field
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import compare
 from rolecall.algorithms.losses import Estimator
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.algorithms.whitening import whiten
 from rolecall.core.types import Episode
 
 
-class ReinforcePlusPlus(Algorithm):
+class ReinforcePlusPlus(ClippedLoss, Algorithm):
     """Return of a token: what its turn earns from here on; compared over all tokens of a policy."""
 
     min_group: ClassVar[int] = 1
@@ -27,7 +28,6 @@ class ReinforcePlusPlus(Algorithm):
     """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_in: Literal["loss", "reward"] = "reward"
     """Whether the KL is a loss, or taken from the reward of each token (as old - ref)."""
-    in_credit: ClassVar[frozenset[str]] = frozenset({"gamma", "reward_clip"})
 
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one token of a turn to the next."""
@@ -50,7 +50,7 @@ class ReinforcePlusPlus(Algorithm):
         whiten(turns, centre=True)
 
 
-class ReinforcePlusPlusBaseline(Algorithm):
+class ReinforcePlusPlusBaseline(ClippedLoss, Algorithm):
     """Each agent centred on its attempts at a task, then divided by the spread over the batch."""
 
     min_group: ClassVar[int] = 2

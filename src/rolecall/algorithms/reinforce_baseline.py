@@ -15,13 +15,14 @@ from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import exact_mean
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.json_types import State
 from rolecall.core.types import Episode, Turn, group_by, spread
 
 Key = tuple[str, str]  # source of the task, and seat
 
 
-class ReinforceBaseline(Algorithm):
+class ReinforceBaseline(ClippedLoss, Algorithm):
     """An average for each (source, seat), read before it is moved, game by game.
 
     A seat is what the workflow wrote in `turn.seat`, else the agent.

@@ -15,14 +15,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm, Rows
+from rolecall.algorithms.base import Algorithm, Rows
 from rolecall.algorithms.best_of import best_attempts, is_right
-from rolecall.algorithms.losses import imitation
-from rolecall.core.interfaces.algorithm import Loss, Outputs
-from rolecall.core.types import Batch, Episode, Turn, spread
+from rolecall.algorithms.imitation_loss import ImitationLoss
+from rolecall.core.types import Episode, Turn, spread
 
 
-class Sft(Algorithm):
+class Sft(ImitationLoss, Algorithm):
     """The tokens of a turn that was good enough grow more likely; all other turns are left out.
 
     With rows of a file (`rollout.data`) this is a supervised warm start, with sampled episodes
@@ -31,9 +30,6 @@ class Sft(Algorithm):
 
     min_group: ClassVar[int] = 1
     takes_data: ClassVar[Rows | None] = "demonstrations"
-    reads_likelihoods: ClassVar[bool] = True
-    without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
-    in_credit: ClassVar[frozenset[str]] = frozenset({"threshold", "best_of", "step_threshold"})
 
     threshold: float = Field(1.0, ge=-1e9, le=1e9)
     """Least score of an episode, for the agent that speaks, whose turns are imitated. Rows of a
@@ -57,7 +53,3 @@ class Sft(Algorithm):
             return episode.total(turn) >= self.threshold
         right = is_right(turn, self.step_threshold)
         return right and episode.outcome(turn.agent) >= self.threshold
-
-    def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """-log p summed over the imitated tokens; mean over them."""
-        return Loss(*imitation(outputs.logprobs, batch))

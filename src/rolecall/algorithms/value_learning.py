@@ -14,12 +14,11 @@ from typing import ClassVar, Literal, Protocol
 
 from pydantic import Field, PrivateAttr
 
-from rolecall.algorithms.base import OF_CLIPPED_LOSS, Algorithm
-from rolecall.algorithms.losses import imitation
-from rolecall.core.interfaces.algorithm import Loss, Outputs
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.imitation_loss import ImitationLoss
 from rolecall.core.interfaces.critic import Chooser, Critic
 from rolecall.core.json_types import State
-from rolecall.core.types import Batch, Episode, Turn, group_by, spread
+from rolecall.core.types import Episode, Turn, group_by, spread
 from rolecall.critics.inputs import CriticInputs
 from rolecall.runtime.turn_order import joint_steps
 
@@ -34,19 +33,13 @@ class Replay(Protocol):
     ) -> dict[str, float]: ...
 
 
-class VdnValue(Algorithm):
+class VdnValue(ImitationLoss, Algorithm):
     """Double Q-learning of a sum of utilities, from a replay of episodes."""
 
     min_group: ClassVar[int] = 1
     critic: ClassVar[str | None] = "mixer"
     mixer: ClassVar[Literal["vdn", "qmix"]] = "vdn"
     compares_candidates: ClassVar[bool] = True
-    reads_likelihoods: ClassVar[bool] = True
-    without_effect: ClassVar[tuple[str, ...]] = OF_CLIPPED_LOSS
-    in_credit: ClassVar[frozenset[str]] = frozenset(
-        {"candidates", "gamma", "epsilon", "epsilon_end", "epsilon_steps", "buffer", "batch",
-         "updates", "copy_every"}
-    )  # fmt: skip
 
     candidates: int = Field(4, ge=2, le=1000)
     """What an agent samples in every call, also in an evaluation."""
@@ -108,10 +101,6 @@ class VdnValue(Algorithm):
             agents = sorted({turn.agent for turn in episode.turns})
             rewards[-1] += fmean(map(episode.outcome, agents))
         return rewards
-
-    def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """-log p summed over the imitated tokens; mean over them."""
-        return Loss(*imitation(outputs.logprobs, batch))
 
     def make_critic(self, parts: CriticInputs) -> Critic:
         from rolecall.critics.replay import ReplayCritic

@@ -170,7 +170,7 @@ def _check_twice(given: Given, copied: list[str]) -> None:
 
 def _options(algorithm: str) -> set[str]:
     model: type[BaseModel] = registry.resolve("algorithm", algorithm, key="algorithm.name")
-    return set(model.model_fields) - set(getattr(model, "without_effect", ()))
+    return set(model.model_fields)
 
 
 def _line(name: str, given: Given, config: Tree) -> Line:

@@ -67,9 +67,7 @@ def _agent(plan: Plan, name: str) -> Record:
     assert policy.optimizer is not None, "the config fills it in"
     named = agent.algorithm or plan.config.algorithm
     settings = {
-        key: getattr(algorithm, key)
-        for key in SETTINGS
-        if hasattr(algorithm, key) and key not in algorithm.without_effect
+        key: getattr(algorithm, key) for key in SETTINGS if key in type(algorithm).model_fields
     }
     return row | {
         "trained": _what_is_trained(policy.adapter),

@@ -49,6 +49,6 @@ def _make_algorithm(config: Config, named: Named, key: str) -> Algorithm:
         except ValueError as error:
             raise ConfigError(f"{key}.inner: {inner.name}: {error}") from error
     longest = max(agent.sampling.max_tokens for agent in config.team.values())
-    read = ["longest"] + (["turn_length"] if algorithm.agg == "turn_sum" else [])
+    read = ["longest"] + (["turn_length"] if getattr(algorithm, "agg", "") == "turn_sum" else [])
     missing = {name: longest for name in read if getattr(algorithm, name, 0) is None}
     return algorithm.model_copy(update=missing) if missing else algorithm

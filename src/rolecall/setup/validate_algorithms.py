@@ -12,8 +12,8 @@ from rolecall.core.types import Task
 from rolecall.setup.validate_options import Problems
 from rolecall.workflows.base import Workflow
 
-# What agents that share a policy may differ in, beside what only credit reads: how far each may
-# move, from where, and how it is held there. Everything else is of the policy's step.
+# Options of the loss in which agents that share a policy may differ: how far each may move, from
+# where, and how it is held there. All others are of the policy's step.
 OF_AN_AGENT = frozenset({"clip_low", "clip_high", "dual_clip", "kl", "kl_form", "entropy"})
 
 
@@ -186,15 +186,15 @@ def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> Problems
 def _loss_identity(algorithm: Algorithm) -> tuple[Any, ...]:
     """Return what makes two losses the same, beside their settings: the code."""
     kind = type(algorithm)
-    return (kind.loss, kind.objective, kind.more_terms, kind.critic, kind.keep_together)
+    code = [getattr(kind, name, None) for name in ("loss", "objective", "more_terms")]
+    return (*code, kind.critic, kind.keep_together)
 
 
 def _settings_apart(one: Algorithm, other: Algorithm) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that the loss may read and that both have, each with other values."""
-    read = type(one).model_fields.keys() & type(other).model_fields.keys()
+    """Return the options that both losses have, each with other values."""
+    read = type(one).loss_fields() & type(other).loss_fields()
     pairs = {
-        name: (getattr(one, name), getattr(other, name))
-        for name in sorted(read - type(one).in_credit - type(other).in_credit - OF_AN_AGENT)
+        name: (getattr(one, name), getattr(other, name)) for name in sorted(read - OF_AN_AGENT)
     }
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
