@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.base_loss import BaseLoss
+from rolecall.algorithms.losses import BaseLoss
 from rolecall.algorithms.policy_loss import ClippedLoss, PolicyLoss
 from rolecall.config import registry
 from rolecall.config.schema import Config

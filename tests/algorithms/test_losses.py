@@ -14,7 +14,8 @@ from rolecall.algorithms.counterfactual import Counterfactual
 from rolecall.algorithms.dpo import Dpo
 from rolecall.algorithms.drmas import DrMas
 from rolecall.algorithms.grpo import Grpo
-from rolecall.algorithms.losses import clipped_objective, kl_estimate, value_loss
+from rolecall.algorithms.losses import kl_estimate, value_loss
+from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.rloo import Rloo
 from rolecall.core.interfaces.algorithm import Outputs
@@ -59,12 +60,11 @@ def mean(loss) -> float:
 )
 def test_clip_known_answers(ratio, advantage, expected):
     """Rule 18."""
-    objective, clipped = clipped_objective(
+    objective, clipped = ClippedLoss(clip_low=0.2, clip_high=0.28).objective(
         torch.tensor([math.log(ratio)]),
         torch.zeros(1),
         torch.tensor([advantage]),
-        low=0.2,
-        high=0.28,
+        flat(turn(tokens=[7])),
     )
     assert objective.item() == pytest.approx(expected, rel=1e-5)
     assert clipped.item() == (expected != ratio * advantage)

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.grpo import Grpo
-from rolecall.algorithms.imitation_loss import ImitationLoss
+from rolecall.algorithms.losses import ImitationLoss
 from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.interfaces.algorithm import Loss
 from rolecall.core.types import spread
@@ -76,14 +76,6 @@ def test_credit_and_a_loss_are_an_algorithm():
 def test_without_a_loss_the_error_writes_the_line_to_use():
     with pytest.raises(ValidationError, match=r"`class Totals\(ClippedLoss, Algorithm\)`"):
         Totals()
-
-
-def test_lists_that_nobody_reads_are_refused():
-    class Old(Clipped):
-        outside_credit: ClassVar[frozenset[str]] = frozenset({"less"})
-
-    with pytest.raises(ValidationError, match=r"Old.outside_credit is read by nobody"):
-        Old()
 
 
 def test_an_own_objective_has_its_options_beside_those_of_credit():

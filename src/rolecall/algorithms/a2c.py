@@ -31,9 +31,7 @@ class A2c(A2cLoss, ValueHeadCredit):
     """PPO's credit, one optimizer step, and the plain policy gradient A grad log p."""
 
     lam: float = Field(1.0, ge=0, le=1)
-    """1 trusts returns, 0 trusts values."""
     whiten: bool = False
-    """Give the advantages of a policy's tokens mean 0 and spread 1."""
     epochs: int = Field(1, ge=1, le=1000)
     """Epochs over the turns of a step; in all but the first step the importance ratio multiplies
     the advantage."""

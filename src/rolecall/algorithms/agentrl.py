@@ -17,4 +17,3 @@ class AgentRl(Grpo):
     """Give the advantages of each task family mean 0 and spread 1 over a policy's tokens, so that
     no family drowns the others. Families are the parts of a mixed environment."""
     agg: Aggregation = "token"
-    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import PrivateAttr, model_validator
 
-from rolecall.algorithms.base_loss import BaseLoss
 from rolecall.algorithms.groups import CreditedTurn
+from rolecall.algorithms.losses import BaseLoss
 from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.interfaces.critic import Chooser, Critic, Discriminator, Judge
 from rolecall.core.types import Episode, Group, Pair, Swap, Turn, spread
@@ -55,12 +55,6 @@ class Algorithm(BaseLoss, ABC):
     @model_validator(mode="before")
     @classmethod
     def _check_loss(cls, options: Any) -> Any:
-        for name in ("in_credit", "outside_credit", "without_effect"):
-            if hasattr(cls, name):
-                raise ValueError(
-                    f"{cls.__name__}.{name} is read by nobody; declare the options that the loss "
-                    "reads in a loss class, and remove it"
-                )
         if not cls._losses():
             bases = ", ".join(base.__name__ for base in cls.__bases__)
             raise ValueError(
@@ -104,12 +98,9 @@ class Algorithm(BaseLoss, ABC):
 
     def shares_credit(self, other: Algorithm) -> bool:
         """Return whether both assign the same credit, so that one object can do it for both."""
-        return self._credit_settings() == other._credit_settings()
-
-    def _credit_settings(self) -> tuple[type[Algorithm], dict[str, Any]]:
         kind = type(self)
         names = kind.model_fields.keys() - (kind.loss_fields() - self.read_by_credit)
-        return kind, {name: getattr(self, name) for name in sorted(names)}
+        return type(other) is kind and all(getattr(self, n) == getattr(other, n) for n in names)
 
     @property
     def moves_policies(self) -> bool:

@@ -20,9 +20,7 @@ class Dapo(Grpo):
     filters_groups: ClassVar[bool] = True
 
     clip_high: float = Field(0.28, ge=0, le=1000)
-    """The probability ratio counts no higher than 1 + clip_high."""
     agg: Aggregation = "token"
-    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
     longest: int | None = Field(None, ge=1, le=10_000_000)
     """Ids from which a turn pays the whole length penalty of 1; by default the largest
     max_tokens of the team."""

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rolecall.algorithms.base import Algorithm, Rows
-from rolecall.algorithms.base_loss import LikelihoodLoss
 from rolecall.algorithms.groups import OF_A_TASK, call_key, prompt_key
-from rolecall.algorithms.losses import per_turn
+from rolecall.algorithms.losses import LikelihoodLoss, per_turn
 from rolecall.core.interfaces.algorithm import Loss, Outputs
 from rolecall.core.types import Batch, Episode, Pair, Turn, group_by, spread
 

@@ -16,6 +16,4 @@ class DrGrpo(Grpo):
     """Rewards [1, 0, 0, 0] -> [.75, -.25, -.25, -.25] on every token of the attempts."""
 
     std: Literal["task", "agent", "global", "none"] = "none"
-    """Whose spread divides them; `none`: they are not divided."""
     agg: Aggregation = "turn_sum"
-    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""

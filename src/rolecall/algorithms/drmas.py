@@ -18,11 +18,6 @@ class DrMas(Grpo):
     """Counts every call as one sample, with a loss that is a mean over tokens, as published."""
 
     mean: Level = "agent"
-    """Whose scores an agent's are measured from: all of the attempts at a task, its own in them
-    (`agent`), or all of the step (`global`)."""
     std: Literal["task", "agent", "global", "none"] = "agent"
-    """Whose spread divides them; `none`: they are not divided."""
     count: Count = "turn"
-    """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
     agg: Aggregation = "token"
-    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""

@@ -27,7 +27,6 @@ class Grpo(ClippedLoss, Algorithm):
     count: Count = "episode_agent"
     """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
     agg: Aggregation = "turn_mean"
-    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
 
     def credit(self, episodes: list[Episode]) -> None:
         """Rewards [1, 1, 0, 0] -> [.866, .866, -.866, -.866] on every token of the attempts."""

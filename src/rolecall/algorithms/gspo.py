@@ -23,7 +23,6 @@ class Gspo(Grpo):
     clip_high: float = Field(4e-4, ge=0, le=1000)
     """The ratio of an utterance counts no higher than 1 + clip_high."""
     minibatches: int = Field(4, ge=1, le=100_000)
-    """Optimizer steps in an epoch, each on its share of the turns."""
 
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch

@@ -18,4 +18,3 @@ class LeaderOnly(AtGrpo):
     divides: ClassVar[bool] = False
 
     agg: Aggregation = "turn_sum"
-    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""

@@ -1,44 +1,113 @@
-"""Losses of single tokens from log-probs and advantages, and how they are summed."""
+"""The base classes of losses, and functions of single tokens that they are made of.
+
+A loss declares the options that it reads. An algorithm names its loss among its bases, so that all
+options stand beside one another in YAML.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from rolecall.core.types import Batch
+from rolecall.core.interfaces.algorithm import Loss, Outputs
+from rolecall.core.types import Batch, Floats, Turn, spread
 
 Aggregation = Literal["token", "turn_mean", "turn_sum"]
 Estimator = Literal["k1", "k2", "k3"]
 LARGEST_LOG_RATIO = 20.0  # beyond it exp() is useless and soon infinite
 
 
+class BaseLoss(BaseModel):
+    """What every loss has: how often and on which turns a step's updates compute it."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    one_policy_at_a_time: ClassVar[bool] = False
+    """Policies are updated in random order, each followed by `after_update`."""
+    keep_together: ClassVar[bool] = False
+    """Its loss is one of pairs of turns."""
+    reads_likelihoods: ClassVar[bool] = False
+    """Its loss is one of likelihoods, at temperature 1, whoever said the words and however they
+    were sampled. Other losses compare with the sampler, so they have its temperature."""
+
+    mask_truncated: bool = False
+    """Leave turns that were cut by length out of loss and statistics."""
+    epochs: int = Field(1, ge=1, le=1000)
+    """Epochs over the turns of a step."""
+    minibatches: int = Field(1, ge=1, le=100_000)
+    """Optimizer steps in an epoch, each on its share of the turns."""
+
+    if TYPE_CHECKING:  # options of some losses, constants of others
+        entropy: float = 0.0
+        target_kl: float | None = None
+        per_family: bool = False
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        """Inherit each option from the class whose methods would be inherited.
+
+        pydantic takes all that the first base has, also what that one only inherited itself: in
+        `class Mine(MyLoss, Grpo)` the `agg` of ClippedLoss instead of Grpo's.
+        """
+        kinds = [kind for kind in cls.__mro__ if issubclass(kind, BaseModel)]
+        for name, field in cls.model_fields.items():
+            owner = next(kind for kind in kinds if name in get_annotations(kind))
+            if repr(owner.model_fields[name]) != repr(field):
+                cls.model_fields[name] = owner.model_fields[name]
+                cls.model_rebuild(force=True)
+
+    @property
+    def needs_reference(self) -> bool:
+        return False
+
+    @property
+    def needs_prox(self) -> bool:
+        """Return whether it needs the learner's log-probs of before its first optimizer step."""
+        return False
+
+    @property
+    def skips_zero(self) -> bool:
+        """Return whether a turn without advantage has no gradient and changes no normaliser."""
+        return not self.keep_together
+
+    @property
+    def read_by_credit(self) -> frozenset[str]:
+        """Return the options of the loss that credit reads, too."""
+        return frozenset({"mask_truncated"})
+
+    def kl_rewards(self, turn: Turn) -> Floats:
+        """Return what the KL to the reference takes from the reward of each token [T]."""
+        return spread(turn, 0.0)
+
+    def loss(self, batch: Batch, outputs: Outputs) -> Loss:
+        """Compute the loss of one micro-batch, summed and not yet divided."""
+        raise NotImplementedError
+
+
+class LikelihoodLoss(BaseLoss):
+    """A loss of how likely words are, whoever said them: no ratio, no KL of an update."""
+
+    reads_likelihoods: ClassVar[bool] = True
+    entropy: ClassVar[float] = 0.0  # type: ignore[misc]
+    target_kl: ClassVar[float | None] = None  # type: ignore[misc]
+    per_family: ClassVar[bool] = False  # type: ignore[misc]
+
+
+class ImitationLoss(LikelihoodLoss):
+    """Minus the log-likelihood, weighted by advantages."""
+
+    def loss(self, batch: Batch, outputs: Outputs) -> Loss:
+        """-weight log p summed over the imitated tokens; mean over those that have a weight."""
+        weights = torch.from_numpy(batch.advantages * batch.mask).to(outputs.logprobs.device)
+        return Loss(-(outputs.logprobs * weights).sum(), float((weights > 0).sum()))
+
+
 def importance_ratio(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
-
-
-def clipped_objective(
-    logprobs: Tensor,
-    anchor: Tensor,
-    advantages: Tensor,
-    *,
-    low: float,
-    high: float,
-    dual: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """C(rho, A) = min(rho A, clamp(rho, 1 - low, 1 + high) A) of tokens [N], and where it clips.
-
-    low .2, high .28: (rho 1.3, A +1) -> 1.28; (0.7, -1) -> -0.8; (1.3, -1) -> -1.3. With `dual`
-    c, a negative A counts at most c times (1912.09729): c 3, (5, -1) -> -3.
-    """
-    ratio = importance_ratio(logprobs - anchor)
-    free = ratio * advantages
-    objective = torch.minimum(free, ratio.clamp(1.0 - low, 1.0 + high) * advantages)
-    if dual is not None:
-        lowest = torch.maximum(objective, dual * advantages)
-        objective = torch.where(advantages < 0, lowest, objective)
-    return objective, objective != free
 
 
 def kl_estimate(logprobs: Tensor, reference: Tensor, *, form: Estimator) -> Tensor:

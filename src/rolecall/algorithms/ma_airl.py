@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.drmas import DrMas
@@ -25,16 +25,11 @@ from rolecall.core.json_types import Options
 from rolecall.core.types import Episode, Turn
 from rolecall.critics.inputs import CriticInputs
 
-# As an algorithm it would bring the defaults of all algorithms before those of the one it joins.
-if TYPE_CHECKING:
-    _Joins = Algorithm
-else:
-    _Joins = BaseModel
 OWN = frozenset({"experts", "reward", "inner"})
 CREDIT = ("advantages", "returns", "weight")  # what an algorithm writes on turns
 
 
-class Imitating(_Joins):
+class Imitating(Algorithm):
     """Pays another algorithm's turns by a discriminator, as MA-AIRL does."""
 
     discriminator: ClassVar[str | None] = "discriminator"

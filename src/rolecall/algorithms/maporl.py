@@ -25,7 +25,6 @@ class Maporl(Ppo):
     """PPO whose tokens look no further than their turn: the return has looked ahead already."""
 
     kl: float = Field(0.002, ge=0, le=1000)
-    """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_in: Literal["loss", "reward"] = "reward"
     """Whether the KL is a loss, or taken from the reward of each token (as old - ref)."""
     gamma_round: float = Field(0.3, ge=0, le=1)

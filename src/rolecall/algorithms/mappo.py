@@ -48,7 +48,6 @@ class Mappo(ClippedLoss, Algorithm):
     whiten: bool = True
     """Give the advantages of all turns of a step mean 0 and spread 1."""
     epochs: int = Field(4, ge=1, le=1000)
-    """Epochs over the turns of a step."""
     critic_epochs: int = Field(4, ge=1, le=1000)
     """Passes of the critic over the episodes of a step."""
 

@@ -64,7 +64,6 @@ class Marft(MarftLoss, RoundRobin, Mappo):
     steps_of: ClassVar[StepsOf] = staticmethod(single_steps)
 
     epochs: int = Field(1, ge=1, le=1000)
-    """Epochs over the turns of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:
         super().credit(episodes)

@@ -22,7 +22,6 @@ class MarftToken(RoundRobin, Ppo):
     """
 
     epochs: int = Field(1, ge=1, le=1000)
-    """Epochs over the turns of a step."""
 
     def credit(self, episodes: list[Episode]) -> None:
         """Values [.5, .6] of one agent and [.2] of the next, outcome 1, lam .95 -> [.442, .36] and

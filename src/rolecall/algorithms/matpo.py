@@ -14,4 +14,3 @@ class Matpo(Grpo):
     """GRPO over episodes; the loss is a mean over the tokens of planner and workers together."""
 
     agg: Aggregation = "token"
-    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""

@@ -9,7 +9,6 @@ compared as in GRPO, whatever others do. Degenerate: who was called in one rollo
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -22,10 +21,7 @@ from rolecall.core.types import Episode, Turn, calls, group_by, spread
 class MGrpo(ClippedLoss, Algorithm):
     """Mean, spread and loss in which a rollout counts the same however often it called."""
 
-    min_group: ClassVar[int] = 2
-
     clip_high: float = Field(0.28, ge=0, le=1000)
-    """The probability ratio counts no higher than 1 + clip_high."""
     calls: int | None = Field(1, ge=1, le=1_000_000)
     """As how many calls of an agent a rollout counts in mean and spread, however many it made;
     null: every call is one, and rollouts that call more often count more, in the loss too."""

@@ -8,13 +8,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rolecall.algorithms.base_loss import BaseLoss
 from rolecall.algorithms.corrections import REJECTS, Correction, correct
 from rolecall.algorithms.losses import (
     Aggregation,
+    BaseLoss,
     Estimator,
     aggregate,
-    clipped_objective,
     importance_ratio,
     kl_estimate,
 )
@@ -172,8 +171,16 @@ class ClippedLoss(PolicyLoss):
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """Return each token's share of the policy's objective [N], and where it is clipped [N]."""
-        return clipped_objective(
-            logprobs, anchor, advantages,
-            low=self.clip_low, high=self.clip_high, dual=self.dual_clip,
-        )  # fmt: skip
+        """C(rho, A) = min(rho A, clamp(rho, 1 - clip_low, 1 + clip_high) A), and where it clips.
+
+        low .2, high .28: (rho 1.3, A +1) -> 1.28; (0.7, -1) -> -0.8; (1.3, -1) -> -1.3. With
+        `dual_clip` c, a negative A counts at most c times (1912.09729): c 3, (5, -1) -> -3.
+        """
+        ratio = importance_ratio(logprobs - anchor)
+        free = ratio * advantages
+        bounded = ratio.clamp(1.0 - self.clip_low, 1.0 + self.clip_high)
+        objective = torch.minimum(free, bounded * advantages)
+        if self.dual_clip is not None:
+            lowest = torch.maximum(objective, self.dual_clip * advantages)
+            objective = torch.where(advantages < 0, lowest, objective)
+        return objective, objective != free

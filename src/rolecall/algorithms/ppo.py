@@ -30,7 +30,6 @@ class PpoLoss(ClippedLoss):
     value_coef: float = Field(0.1, ge=0, le=1000)
     """Weight of the value loss beside the policy's."""
     epochs: int = Field(4, ge=1, le=1000)
-    """Epochs over the turns of a step."""
 
     def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
         assert outputs.values is not None, "PPO needs its value head"

@@ -21,7 +21,7 @@ from typing import ClassVar, Protocol
 from pydantic import Field
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.imitation_loss import ImitationLoss
+from rolecall.algorithms.losses import ImitationLoss
 from rolecall.core.interfaces.critic import Critic, Judge
 from rolecall.core.types import Episode, Turn, spread
 from rolecall.critics.inputs import CriticInputs

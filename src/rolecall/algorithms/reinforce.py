@@ -25,7 +25,6 @@ class ReinforcePlusPlus(ClippedLoss, Algorithm):
     min_group: ClassVar[int] = 1
 
     kl: float = Field(0.01, ge=0, le=1000)
-    """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_in: Literal["loss", "reward"] = "reward"
     """Whether the KL is a loss, or taken from the reward of each token (as old - ref)."""
 
@@ -53,12 +52,8 @@ class ReinforcePlusPlus(ClippedLoss, Algorithm):
 class ReinforcePlusPlusBaseline(ClippedLoss, Algorithm):
     """Each agent centred on its attempts at a task, then divided by the spread over the batch."""
 
-    min_group: ClassVar[int] = 2
-
     kl: float = Field(0.01, ge=0, le=1000)
-    """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_form: Estimator = "k2"
-    """Estimator of the KL as a loss."""
     reward_clip: float = Field(10.0, gt=0, le=1e6)
     """Scores count within plus and minus this."""
 

@@ -27,14 +27,10 @@ class Rloo(Grpo):
     """Whose scores an agent's are measured from: all of the attempts at a task, its own in them
     (`agent`), or all of the step (`global`); those of its own episode are left out."""
     std: Literal["task", "agent", "global", "none"] = "none"
-    """Whose spread divides them; `none`: they are not divided."""
-
     agg: Aggregation = "turn_sum"
-    """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
     turn_length: int | None = Field(1, ge=1, le=10_000_000)
     """The constant of `agg: turn_sum`."""
     kl_in: Literal["loss", "reward"] = "reward"
-    """Whether the KL is a loss, or taken from the reward of the turn (as old - ref)."""
 
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from rolecall.algorithms.base import Algorithm, Rows
 from rolecall.algorithms.best_of import best_attempts, is_right
-from rolecall.algorithms.imitation_loss import ImitationLoss
+from rolecall.algorithms.losses import ImitationLoss
 from rolecall.core.types import Episode, Turn, spread
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, Protocol
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.imitation_loss import ImitationLoss
+from rolecall.algorithms.losses import ImitationLoss
 from rolecall.core.interfaces.critic import Chooser, Critic
 from rolecall.core.json_types import State
 from rolecall.core.types import Episode, Turn, group_by, spread

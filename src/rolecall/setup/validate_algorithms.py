@@ -192,10 +192,8 @@ def _loss_identity(algorithm: Algorithm) -> tuple[Any, ...]:
 
 def _settings_apart(one: Algorithm, other: Algorithm) -> dict[str, tuple[Any, Any]]:
     """Return the options that both losses have, each with other values."""
-    read = type(one).loss_fields() & type(other).loss_fields()
-    pairs = {
-        name: (getattr(one, name), getattr(other, name)) for name in sorted(read - OF_AN_AGENT)
-    }
+    names = (type(one).loss_fields() & type(other).loss_fields()) - OF_AN_AGENT
+    pairs = {name: (getattr(one, name), getattr(other, name)) for name in sorted(names)}
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
 
