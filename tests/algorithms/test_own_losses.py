@@ -56,7 +56,7 @@ class Counted(ImitationLoss, Totals):
 def clipped_batch():
     """One turn of which the first token's ratio is e, and the second's 1."""
     one = turn(tokens=[3, 4])
-    one.logprobs = one.prox_logprobs = floats([-1, -1])
+    one.logprobs = one.training.prox_logprobs = floats([-1, -1])
     one.advantages = floats([1, 1])
     batch = one_batch([one], Grpo())
     outputs = Unigram(np.zeros(9)).forward(batch)

@@ -43,7 +43,7 @@ OF_A_TASK = [n for n in NAMES if n not in CHAINS and not n.startswith("reinforce
 # compares with a threshold, not with attempts, and read with 0; the KL of cory is never off.
 AT_ONCE = [n for n in NAMES if n not in ("reinforce_baseline", "sft", "a2c", "cory", "read")]
 CLIPPED = [n for n in OF_TURNS if isinstance(algorithm(n), ClippedLoss)]
-WRITES = ("advantages", "returns", "preference", "weight")
+WRITES = ("advantages", "returns", "weight")  # beside `training.preference`
 
 
 def credited(episodes):

@@ -95,9 +95,9 @@ class PolicyLoss(BaseLoss):
         """-kl (old - ref) for each token [T]; zeros unless `kl_in: reward`."""
         if self.kl_in == "loss" or not self.kl:
             return spread(turn, 0.0)
-        assert turn.ref_logprobs is not None, f"turn {turn.id} has no reference log-probs"
+        assert turn.training.ref_logprobs is not None, f"turn {turn.id} has no reference log-probs"
         assert turn.logprobs is not None, f"turn {turn.id} has no log-probs"
-        return -self.kl * (turn.logprobs - turn.ref_logprobs)
+        return -self.kl * (turn.logprobs - turn.training.ref_logprobs)
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """Compute the policy objective, negated and summed, with KL and entropy if they are on."""
