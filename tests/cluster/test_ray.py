@@ -68,7 +68,7 @@ def request(number: int, *, task: str = "t", attempt: int = 0, max_tokens: int =
 
 def assert_sampled(model: LanguageModel, engine: ReplicatedEngine, loop) -> None:
     """All engines say what the model says."""
-    wanted = probe_of(model).wanted
+    wanted = probe_of(model).logprobs
     said = loop.run(said_by_each(engine))
     assert len(said) == len(engine.members)
     assert all(np.allclose(one, wanted, atol=1e-4) for one in said)

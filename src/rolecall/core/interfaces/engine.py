@@ -80,13 +80,13 @@ class Question:
 
 @dataclass(slots=True)
 class Answer:
-    """Holds what such a server said."""
+    """An answer of a server that takes messages."""
 
     text: str  # reasoning stands before it in <think>...</think>
     finish: str  # stop | length
     refused: bool = False  # the model or a filter declined; `text` may say why
     usage: dict[str, float] | None = None
-    """Of the answer: prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, usd."""
+    """prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens and usd of the answer."""
 
 
 class ContextFullError(ValueError):

@@ -30,12 +30,12 @@ class Probe:
     policy: str
     version: int
     tokens: Ids  # [T]
-    wanted: Floats  # [T-1] log-probs at temperature 1, of all tokens but the first
+    logprobs: Floats  # [T-1] log-probs at temperature 1, of all tokens but the first
     rounded: bool  # learner or engine computes in bfloat16
 
-    def check(self, said: Floats) -> None:
-        """Check an engine's log-probs, `said` [T-1]; raises PublishError if they are off."""
-        gaps = np.abs(said - self.wanted)
+    def check(self, sampler_logprobs: Floats) -> None:
+        """Check an engine's log-probs [T-1]; raises PublishError if they are off."""
+        gaps = np.abs(sampler_logprobs - self.logprobs)
         gap = float(gaps.mean() if self.rounded else gaps.max())
         if not gap <= (LARGEST_ROUNDED if self.rounded else LARGEST_GAP):
             raise PublishError(

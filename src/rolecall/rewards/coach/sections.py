@@ -12,13 +12,13 @@ class View(Section):
     """The limits and texts with which a coach is shown an action."""
 
     team: dict[str, str] = Field(default_factory=dict)
-    """What each agent's role is, in a line, in this order; by default the agents that spoke."""
+    """Role of each agent in one line, in this order; by default the agents that spoke."""
     ground_truth_roles: frozenset[str] = frozenset()
     """Agents whose actions the coach judges with the reference answer in view."""
     transcript_chars: int = Field(24_000, ge=2)
-    """Longest transcript; of a longer one the middle is left out."""
+    """Most characters of the transcript; the middle of a longer one is cut."""
     tool_chars: int = Field(4_000, ge=2)
-    """Longest output of a tool, and longest reasons that agents are shown; as for a transcript."""
+    """Most characters of a tool's output, and of the reasons that agents are shown."""
 
     def shows_truth(self, turn: Turn) -> bool:
         """Return whether an action is judged with the reference answer in view."""
@@ -37,4 +37,4 @@ class Answers(Section):
     max_error_rate: float = Field(0.5, gt=0, le=1)
     """The run stops when more than this share of the last actions have no score."""
     error_window: int = Field(100, ge=1)
-    """How many last actions these are."""
+    """Number of last actions that `max_error_rate` looks at."""
