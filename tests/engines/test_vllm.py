@@ -322,7 +322,7 @@ def test_a_pause_keeps_requests_or_ends_them(engine, loop):
         return await task
 
     assert len(loop.run(paused(True))) == 1
-    with pytest.raises(InfrastructureError, match="ended the request before its end"):
+    with pytest.raises(InfrastructureError, match="aborted the request"):
         loop.run(paused(False))
     loop.run(engine.resume())
 

@@ -282,7 +282,7 @@ def _finish(found: JsonValue) -> str:
     reason = dig(found, "meta_info", "finish_reason", "type")
     if reason == "abort":
         message = dig(found, "meta_info", "finish_reason", "message") or "it was paused or aborted"
-        raise InfrastructureError(f"SGLang ended the request before its end: {message}")
+        raise InfrastructureError(f"SGLang aborted the request: {message}")
     if reason not in ("stop", "length"):
         raise MalformedError(f"meta_info.finish_reason is {reason!r}")
     return str(reason)

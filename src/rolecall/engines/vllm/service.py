@@ -105,7 +105,7 @@ class Service:
         result = await self._run(policy, prompt, params)
         output: CompletionOutput = result.outputs[0]
         if output.finish_reason not in ("stop", "length"):
-            raise RuntimeError(f"vLLM ended the request before its end ({output.finish_reason})")
+            raise RuntimeError(f"vLLM aborted the request ({output.finish_reason})")
         return Completion(
             tokens=np.array(output.token_ids, dtype=np.int32),
             logprobs=np.array(output.logprobs.logprobs, dtype=np.float32),

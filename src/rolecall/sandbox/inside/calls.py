@@ -20,6 +20,7 @@ Names = dict[str, Any]  # what a program has defined
 Message = dict[str, Any]  # a line of JSON between the two sides
 
 
+PLAIN = "numbers, texts, bytes, lists, tuples, sets and dicts"
 MOST_WORDS = 2000  # characters of an error's text
 MOST_ALIKE = 100  # elements of a set, or keys, of one hash; each is compared with all before it
 MOST_COMPARED = 2_000_000  # values while one answer is decoded: some hundredths of a second
@@ -136,7 +137,9 @@ def error_named(name: str, text: str, names: Names) -> BaseException:
 
 
 def encode(value: Any) -> Any:
-    """Encode a plain value for JSON: (1, {2}) -> {"tuple": [1, {"set": [2]}]}. Raises Strange."""
+    """Encode a plain value for JSON: (1, {2}) -> {"tuple": [1, {"set": [2]}]}. Raises
+    UnserialisableError.
+    """
     if value is None or isinstance(value, bool):
         return value
     for kind in (int, float, str):
@@ -155,7 +158,9 @@ def encode(value: Any) -> Any:
         return {"complex": [value.real, value.imag]}
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
         return encode(value.item())  # a number of numpy's
-    raise UnserialisableError(f"a value of type {type(value).__name__} cannot cross")
+    raise UnserialisableError(
+        f"a value of type {type(value).__name__} cannot be passed; {PLAIN} can"
+    )
 
 
 def decode(value: Any) -> Any:
