@@ -269,7 +269,7 @@ def test_ranks_that_share_a_row_equal_one_process(head, rows, ranks, model_folde
     if head is not None:
         for turn in turns:
             turn.training.values = turn.returns = np.ones(len(turn.tokens), dtype=np.float32)
-        long.training.values = long.mask.copy()
+        long.values = long.mask.copy()
     for per_agent in (True, False):
         batches = [*pack(turns, budget=400, by_agent=per_agent), *([] if per_agent else [long])]
         found = update(one, batches, algorithm=algorithm, per_agent=per_agent)

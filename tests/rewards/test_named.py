@@ -7,13 +7,13 @@ import pytest
 from rolecall.config.registry import BUILT_IN
 from rolecall.config.schema import RewardConfig
 from rolecall.core.errors import ConfigError
-from rolecall.setup.rewards import make_reward, reward_part
+from rolecall.setup.rewards import make_reward, reward_component
 
 WEIGHTS = {"planner_form": 0.1, "planner_correct": 0.9, "worker_form": 0.1, "worker_planner": 0.9}
 
 
 def made_of(name, given):
-    part, weight = reward_part(name, given)
+    part, weight = reward_component(name, given)
     return make_reward(part, {}), weight
 
 

@@ -24,7 +24,7 @@ from rolecall.core.types import Batch, Episode, Pair, Turn, group_by, spread
 
 
 class PreferenceLoss(LikelihoodLoss):
-    """How much likelier than to the reference the better turn of each pair is."""
+    """The margin of each pair: how much likelier the better turn is than under the reference."""
 
     keep_together: ClassVar[bool] = True
 

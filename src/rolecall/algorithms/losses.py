@@ -22,7 +22,7 @@ LARGEST_LOG_RATIO = 20.0  # beyond it exp() is useless and soon infinite
 
 
 class BaseLoss(BaseModel):
-    """What every loss has: how often and on which turns a step's updates compute it."""
+    """The settings of every loss: how often and on which turns a step computes it."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

@@ -154,8 +154,8 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
         return row
 
     def if_complete(columns: list[Floats | None]) -> Floats | None:
-        known = [values for values in columns if values is not None]
-        return column([*known]) if len(known) == len(columns) else None
+        present = [values for values in columns if values is not None]
+        return column([*present]) if len(present) == len(columns) else None
 
     def or_zero(columns: list[Floats | None]) -> Floats:
         return column([0.0 if values is None else values for values in columns])

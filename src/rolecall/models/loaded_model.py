@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelCapabilities:
-    """What was found out about a model when it was loaded."""
+    """Holds the facts about a model that were measured when it was loaded."""
 
     rope_limit: int | None = None  # tokens of a row beyond which it is rotated by other factors
     separate_rows_reason: str = ""  # why each row is computed alone; "" if rows share a pass
