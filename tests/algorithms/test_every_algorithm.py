@@ -34,8 +34,7 @@ NAMES = list(algorithm_cases(Path("x")))
 # One for each kind of state that a checkpoint holds: adapters, a reference and value heads, critics
 # of the team, a mixer and its replay, earlier weights, a discriminator, what was played.
 KINDS = [
-    "several steps", "adapters", "maporl", "mappo", "vdn_value", "agentrl", "earlier opponents",
-    "ma_airl with mappo", "curriculum",
+    "several steps", "maporl", "mappo", "vdn_value", "earlier opponents", "ma_airl with mappo",
 ]  # fmt: skip
 
 

@@ -40,6 +40,7 @@ def test_in_a_notebook_a_loop_runs_already(model_folder, tmp_path):
         rolecall.train(file, {"trainer.stepz": 1})
 
 
+@pytest.mark.evidence
 def test_a_run_in_a_thread_is_stopped_and_saves(model_folder, tmp_path):
     """As Ctrl-C in a notebook does it, also where it comes before the run has begun."""
     file = write(tmp_path / "team.yaml", relay_config(model_folder))

@@ -72,6 +72,7 @@ def played(capsys, *arguments: object) -> dict:
     return json.loads(captured.out)
 
 
+@pytest.mark.evidence
 def test_every_team_of_two_runs_is_played(runs, capsys):
     found = played(capsys, *runs, *ASKED)
     teams = {tuple(team["from"].values()): team["scores"] for team in found["teams"]}

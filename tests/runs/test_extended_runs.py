@@ -54,6 +54,7 @@ def test_a_run_that_is_stopped_in_its_last_evaluation_is_not_finished(run, monke
     assert "is finished: 2 steps" in capsys.readouterr().out
 
 
+@pytest.mark.evidence
 def test_a_summary_that_an_earlier_version_left_does_not_end_a_longer_run(run, monkeypatch):
     left = (run / "summary.json").read_text()
     assert command("train", run, "trainer.steps=2") == 0

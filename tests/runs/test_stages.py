@@ -168,6 +168,7 @@ def test_adapters_are_carried(model_folder, tmp_path, optimizer):
     assert summary[2]["after"]["avg@2"] == summary[1]["after"]["avg@2"]
 
 
+@pytest.mark.evidence
 def test_an_adapters_reference_is_what_an_earlier_stage_made_of_it(model_folder, tmp_path):
     """Not the base without it: preferences are measured from the weights that a warm start left."""
     policy = {"base": str(model_folder), "adapter": {"rank": 4}, "optimizer": {"lr": 3e-3}}
@@ -205,6 +206,7 @@ def critic_config(folder, name, algorithm, **options):
     return {"algorithm": algorithm, "critics": {name: section}, "trainer": {"steps": 2}}
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("optimizer", MOMENTS)
 def test_critics_go_on_from_the_stage_before(model_folder, tmp_path, optimizer):
     mappo = critic_config(model_folder, "team", "mappo", base=str(model_folder))

@@ -40,6 +40,7 @@ def spent(folder) -> dict:
     return json.loads((folder / "spent-judge.json").read_text())
 
 
+@pytest.mark.evidence
 def test_a_run_that_has_used_its_budget_stops_again_and_a_larger_one_continues_it(
     model_folder, tmp_path, capsys
 ):
