@@ -126,6 +126,7 @@ def test_a_stopped_run_takes_the_judges_words_from_its_journal(model_folder, tmp
     assert (tmp_path / "run/spent-b.json").exists()
 
 
+@pytest.mark.evidence
 def test_a_spent_budget_ends_the_run_and_a_larger_one_continues_it(model_folder, tmp_path, capsys):
     """Also across a resume: 36 answers of 104 tokens are needed, and 20 are granted at first.
 
