@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.metadata import (
     Metadata,
 )
 
-from rolecall.learners.ranks.shards import ShardReader
+from rolecall.learners.ranks.sharded import ShardReader
 
 VALUES = {
     "weight/a": torch.arange(12.0).reshape(3, 4),

@@ -14,7 +14,7 @@ import pytest
 
 from rolecall.core.errors import ConfigError, RunEndingError
 from rolecall.learners.ranks import torchrun
-from rolecall.learners.ranks.shared_key import FILE, VARIABLE, shared_key
+from rolecall.learners.ranks.torchrun import FILE, VARIABLE, shared_key
 from rolecall.runtime.bound_store import serve_store
 
 

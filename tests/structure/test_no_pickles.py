@@ -16,7 +16,7 @@ from tests.sources import source_files
 ALLOWED = {
     ("engines/vllm/wire.py", "pickle.loads"): "a socket without a name, which our child inherits",
     ("learners/ranks/wire.py", "pickle.loads"): "that, or a socket whose other end knows our key",
-    ("learners/ranks/shards.py", "pickle.Unpickler"): "finds no classes but those of shards",
+    ("learners/ranks/sharded.py", "pickle.Unpickler"): "finds no classes but those of shards",
     (
         "rolecall_lab/bench/crowd.py",
         "concurrent.futures.ProcessPoolExecutor",

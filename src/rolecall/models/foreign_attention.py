@@ -8,27 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from rolecall.core.errors import first_line
 from rolecall.models.attention import layouts
 from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
+from rolecall.models.cpu.fused_layers import put_before
 from rolecall.models.language_model import (
     get_key_value_heads,
+    get_layers,
     hidden_states,
     original_context,
     run,
     run_apart,
 )
-from rolecall.models.layout_forwarding import carry
 from rolecall.models.loaded_model import LoadedModel
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel
+
+
+def carry(model: PreTrainedModel) -> None:
+    """Change the layers of a model in place."""
+    put_before(list(get_layers(model)), Carrying)
+
+
+class Carrying(Module):
+    """Stands before a layer's class, and also brings the layout when a backward pass repeats it."""
+
+    def forward(self, *args: Tensor, **options: Any) -> Any:
+        with layouts.use_layout(options.pop("layout", None)):
+            return super().forward(*args, **options)
 
 
 UNLIKE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # of foreign modules

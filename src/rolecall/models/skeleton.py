@@ -20,9 +20,9 @@ from rolecall.core.errors import first_line
 from rolecall.models import row_rope
 from rolecall.models.attention import layouts
 from rolecall.models.exact_head import make_exact
+from rolecall.models.foreign_attention import Carrying, carry
 from rolecall.models.language_model import get_layers
 from rolecall.models.last_layer import trim
-from rolecall.models.layout_forwarding import Carrying, carry
 from rolecall.models.loaded_model import LoadedModel
 from rolecall.models.loading import locate, set_up
 

@@ -2,21 +2,151 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from rolecall.config.load import load_stages
+from rolecall.config.stages import DATA
 from rolecall.core.errors import ConfigError
-from rolecall.monitor import stages_page
-from rolecall.runs.one_run import make_room
-from rolecall.runs.one_stage import Found, StageRun
+from rolecall.monitor import stages_page, summary, terminal
+from rolecall.monitor.comparison import TEST
+from rolecall.runs.export_data_set import play_now, read_episodes
+from rolecall.runs.export_data_set import write as write_rows
+from rolecall.runs.finished import is_finished, summarise
+from rolecall.runs.one_run import finish, make_room
+from rolecall.runs.services import running
 from rolecall.runs.stage_list import Part, read, write_stages
 from rolecall.runs.stop import Stop
+from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
-from rolecall.setup.plan import load_plan
+from rolecall.setup.build import build
+from rolecall.setup.plan import load_plan, validate
 from rolecall.setup.stage_handover import Carried
-from rolecall.storage import run_folder
+from rolecall.storage import checkpoint, run_folder
+from rolecall.storage.episode_io import write_parquet
+from rolecall.storage.evaluation_journal import evaluation_journal
 from rolecall.storage.run_folder import STAGES, RunFolder
+from rolecall.training import train_step
+from rolecall.training.evaluating import evaluate_run
+from rolecall.training.run import Run
+
+Found = dict[str, Any]
+
+
+class StageRun:
+    """A stage with what it takes over from those before it."""
+
+    def __init__(
+        self,
+        part: Part,
+        top: Path,
+        carried: Carried,
+        later: list[str],
+        *,
+        allow_changes: bool,
+        stop: Stop,
+    ) -> None:
+        self.stage, self.top, self.carried, self.later = part.stage, top, carried, later
+        self.allow_changes, self.stop = allow_changes, stop
+        self.declared = part.config
+        config = part.config.model_copy(deep=True)
+        config._locations = part.config._locations
+        carried.apply(config)
+        if self.stage.kind == "train" and self.stage.source is not None:
+            config.rollout.data = str((top / self.stage.source / DATA).resolve())
+        self.config = config
+        self.folder = RunFolder(top / part.name)
+
+    def run(self) -> Found:
+        """Return the result of the stage, from this process or an earlier one."""
+        changes = self.folder.check(self.config, allow_changes=self.allow_changes)
+        kind = self.stage.kind
+        if self._was_done(changes):
+            console.print(f"{self.folder.path} is finished", soft_wrap=True)
+            result: Found = json.loads(self.folder.summary.read_text())
+        else:
+            self._refuse_if_later_ones_began()
+            result = {"train": self._trained, "collect": self._collected}.get(
+                kind, self._evaluated
+            )()
+        if kind == "train":
+            summary.check_trained(result, self.folder.read_metrics())
+            with checkpoint.held(self.folder, checkpoint.LATEST) as latest:
+                self.carried.add(self.declared, self.stage.name, latest)
+        return result
+
+    def _was_done(self, changes: Collection[str]) -> bool:
+        if self.stage.kind == "train":
+            return is_finished(self.folder, self.config)
+        is_other = self.stage.kind == "evaluate" and any(
+            run_folder.is_part(key, ("evaluation",)) for key in changes
+        )
+        return self.folder.summary.is_file() and not is_other
+
+    def _refuse_if_later_ones_began(self) -> None:
+        for name in self.later:
+            if (self.top / name / "config.yaml").is_file():
+                raise ConfigError(
+                    f"{self.top / name} has begun after stage {self.stage.name!r} as it was; to "
+                    "go on with that one, choose another --output"
+                )
+
+    def _trained(self) -> Found:
+        return finish(
+            validate(self.config),
+            self.folder,
+            allow_changes=self.allow_changes,
+            stop=self.stop,
+            begin=self._begin,
+            again=self.top,
+        )
+
+    def _begin(self, run: Run) -> None:
+        for line in self.carried.begin(run, self.declared, self.stage):
+            console.print(line, soft_wrap=True, highlight=False)
+
+    def _collected(self) -> Found:
+        options = self.stage.collect
+        assert options is not None, "a stage that collects"
+        with self.folder.hold_started(self.config, allow_changes=self.allow_changes):
+            if self.stage.source is not None:
+                episodes = read_episodes(RunFolder(self.top / self.stage.source), "train")
+            else:
+                run = build(validate(self.config))
+                with running(run):
+                    self._begin(run)
+                    rollout = asyncio.run(play_now(run, self.folder.journal))
+                episodes = [*rollout.episodes, *rollout.unused]
+                write_parquet(self.folder.episode_file(0), episodes, step=0)
+            result = write_rows(self.config, episodes, options, self.folder.path / DATA)
+            run_folder.write_aside(self.folder.summary, json.dumps(result, indent=2) + "\n")
+        return result
+
+    def _evaluated(self) -> Found:
+        with self.folder.hold_started(self.config, allow_changes=self.allow_changes):
+            run = build(validate(self.config))
+            with running(run):
+                self._begin(run)
+                asyncio.run(self._scored(run))
+            return summarise(self.folder, self.config)
+
+    async def _scored(self, run: Run) -> None:
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        await train_step.publish(run, list(run.learners))
+        name = "evaluation-000000"
+        journal = evaluation_journal(self.folder.journal, self.config, run.test, of=name)
+        scores = await evaluate_run(
+            run, run.test, file=self.folder.path / f"{name}.parquet", journal=journal
+        )
+        self.folder.forget_after(-1)  # of an evaluation that was stopped here
+        record = {"kind": "evaluation", "step": 0, "when": "after", "split": TEST, **scores}
+        self.folder.append_metrics(record)
+        journal.remove()
+        terminal.show_evaluation(record)
+
 
 console = PlainConsole()
 
