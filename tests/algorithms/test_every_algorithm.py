@@ -33,9 +33,7 @@ pytestmark = pytest.mark.slow
 NAMES = list(algorithm_cases(Path("x")))
 # One for each kind of state that a checkpoint holds: adapters, a reference and value heads, critics
 # of the team, a mixer and its replay, earlier weights, a discriminator, what was played.
-KINDS = [
-    "several steps", "maporl", "mappo", "vdn_value", "earlier opponents", "ma_airl with mappo",
-]  # fmt: skip
+KINDS = ["several steps", "maporl", "vdn_value", "earlier opponents"]
 
 
 class StoppedError(Exception):

@@ -184,6 +184,7 @@ def losses(run, name):
 EVIDENCE = pytest.mark.evidence
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(
     ("named", "critics", "saved"),
     [

@@ -244,6 +244,7 @@ def test_what_adds_enough_is_played_at_once(model_folder):
     assert len(turns_of(refined(model_folder, ["abc", "abcd"], epsilon=0.5), "first")) == 2
 
 
+@pytest.mark.evidence
 def test_weights_stay_while_the_critic_learns_whom_to_send_back(model_folder, tmp_path):
     """A whole run: it is not stopped for want of updates, and evaluations refine too."""
     config = case(model_folder, "read", trainer={"steps": 4, "idle_steps": 2})

@@ -198,6 +198,7 @@ def test_with_distil_the_best_candidate_is_imitated_and_else_nobody_is_trained(m
                 assert all((t.advantages == (t is better)).all() for t in pair)
 
 
+@pytest.mark.evidence
 def test_weights_stay_while_a_critic_learns_what_to_play(model_folder, tmp_path):
     """A whole run: it is not stopped for want of updates, and evaluations choose too."""
     config = case(model_folder, "vdn_value", trainer={"steps": 5, "idle_steps": 2})

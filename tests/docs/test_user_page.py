@@ -22,6 +22,7 @@ def test_the_page_trains_any_family_with_full_weights_and_an_adapter(
     _train_the_page(any_model_folder, shared, tmp_path, monkeypatch)
 
 
+@pytest.mark.evidence
 def test_the_page_trains_with_full_weights_and_an_adapter(
     model_folder, shared, tmp_path, monkeypatch
 ):

@@ -112,6 +112,7 @@ def sampled(made: LocalEngine) -> list[Completion]:
     return asyncio.run(main())
 
 
+@pytest.mark.evidence
 def test_an_engine_that_replays_steps_samples_what_another_one_samples(model_folder):
     plain, replaying = (
         LocalEngine({"p": double(model_folder)}, barrier=IdleBarrier(), cache_gb=0.01)

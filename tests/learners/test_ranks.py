@@ -170,7 +170,7 @@ class Beside:
 
 
 # Adapters; heads and a reference; a loss of pairs.
-@pytest.mark.parametrize("name", leave_to_evidence(NAMES, keep=["maporl", "dpo"]))
+@pytest.mark.parametrize("name", leave_to_evidence(NAMES, keep=["dpo"]))
 def test_two_ranks_equal_one_for_every_kind_of_update(name, ranks, model_folder, tmp_path):
     """A step of a whole run: annotations, norms, metrics and the weights that come of it."""
     steps = 2 if name in ("vdn", "qmix") else 1  # their critics know nothing at first

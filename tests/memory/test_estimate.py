@@ -273,7 +273,7 @@ def conversations() -> list[Episode]:
 
 @pytest.mark.parametrize(
     "name",
-    leave_to_evidence(CRITICS, keep=["a value head", "a critic that reads in bfloat16"]),
+    leave_to_evidence(CRITICS, keep=["a value head"]),
 )
 def test_a_critic_holds_what_is_predicted(name, bases, tmp_path):
     """Beside a policy whose adapter is small: it values two conversations and learns twice."""
@@ -387,6 +387,7 @@ def test_every_rank_holds_the_base_of_an_adapter():
     assert bases == [4 * get_size("Qwen/Qwen3-4B").parameters] * 3
 
 
+@pytest.mark.evidence
 def test_what_would_fit_does_and_nothing_of_it_is_needless():
     config, limit = recipe(), int(79e9)
     found = enough(config, auto="cuda:0", gpus=1, room=limit)

@@ -162,7 +162,7 @@ def test_a_device_without_kernels_is_told_by_name():
 
 
 @computed
-@each_kind
+@pytest.mark.parametrize("kind", leave_to_evidence(["8bit", "4bit"], keep=["4bit"]))
 @pytest.mark.parametrize("dtype", leave_to_evidence(["float32", "bfloat16"], keep=["float32"]))
 def test_a_run_trains_adapters_alone_and_a_resumed_one_ends_with_the_same_bits(
     model_folder, tmp_path, kind, dtype

@@ -78,7 +78,7 @@ CASES = [
 BY_NAME = {case.name: case for case in CASES}
 # One of each kind of tokenizer and template; reading one takes seconds.
 KINDS = {
-    "deepseek_v3-deepseekv3", "gptoss-gptoss", "llama2-phi3", "mistral_nemo", "qwen3-qwen3",
+    "deepseek_v3-deepseekv3", "llama2-phi3", "mistral_nemo", "qwen3-qwen3",
 }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ def run(finished, tmp_path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
+@pytest.mark.evidence
 def test_a_run_that_is_stopped_in_its_last_evaluation_is_not_finished(run, monkeypatch, capsys):
     whole = trainer.evaluate_run
 

@@ -84,7 +84,7 @@ def uninterrupted(model_folder, tmp_path_factory):
     return config, folder / "straight"
 
 
-@pytest.mark.parametrize("place", leave_to_evidence(POINTS, keep=[LINE, CHECKPOINT]))
+@pytest.mark.parametrize("place", leave_to_evidence(POINTS, keep=[CHECKPOINT]))
 def test_resumed_equals_uninterrupted(uninterrupted, tmp_path, place):
     """Contract 4, with a real SIGKILL: bit-equal weights, metrics and episodes."""
     config, straight = uninterrupted

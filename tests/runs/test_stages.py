@@ -138,6 +138,7 @@ def test_a_run_that_is_killed_goes_on_in_the_stage_and_step_where_it_stopped(str
     assert (run / "final/summary.json").exists()
 
 
+@pytest.mark.evidence
 def test_moments_are_carried_where_they_are_asked_for(model_folder, tmp_path):
     first = {"name": "one", "trainer": {"steps": 2}}
     second = {"name": "two", "trainer": {"steps": 1}, "optimizer": "carried"}
@@ -148,6 +149,7 @@ def test_moments_are_carried_where_they_are_asked_for(model_folder, tmp_path):
     assert equal(weights(tmp_path / "run", "two", base=True), weights(tmp_path / "run", "one"))
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("optimizer", MOMENTS)
 def test_adapters_are_carried(model_folder, tmp_path, optimizer):
     policy = {"base": str(model_folder), "adapter": {"rank": 4}, "optimizer": {"lr": 1e-3}}
