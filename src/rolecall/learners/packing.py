@@ -6,7 +6,7 @@ stand in one prefix tree, in which those tokens are computed once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 
@@ -143,7 +143,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
     owner = np.repeat(np.arange(len(turns)), [len(own) for own in tokens])
     sampled = [path[len(turn.ids[0]) :] for turn, path in zip(turns, paths, strict=True)]
 
-    def column(values: list[Floats | float]) -> Floats:
+    def column(values: Sequence[Floats | float]) -> Floats:
         """Put each turn's values [T] (or one number) where its sampled tokens stand, else 0.
 
         VDN and QMIX keep one value more: after the last token.
@@ -155,7 +155,7 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
 
     def if_complete(columns: list[Floats | None]) -> Floats | None:
         present = [values for values in columns if values is not None]
-        return column([*present]) if len(present) == len(columns) else None
+        return column(present) if len(present) == len(columns) else None
 
     def or_zero(columns: list[Floats | None]) -> Floats:
         return column([0.0 if values is None else values for values in columns])

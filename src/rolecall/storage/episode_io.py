@@ -121,6 +121,9 @@ def _nest(record: Record) -> Turn:
     return Turn(**record, **{name: kind(**notes[name]) for name, kind in HOLDERS.items()})
 
 
+DEFAULTS = _flatten(Turn("", "", "", "", "", ()))
+
+
 def _read_notes(record: Record) -> None:
     """Turn what JSON has of utilities and coaches into their types again."""
     if record.get("utility") is not None:
@@ -364,11 +367,11 @@ def _turn_row(turn: Turn) -> JsonObject:
 
 def _notes(turn: Turn) -> JsonObject:
     """Return the notes on a turn beside its numbers, for people who read the table."""
-    flat, defaults = _flatten(turn), _flatten(Turn("", "", "", "", "", ()))
+    flat = _flatten(turn)
     notes = {name: flat[name] for name in NOTES}
     return {
         name: value
         for name, value in notes.items()
         if isinstance(value, np.ndarray)
-        or (value not in (None, "", [], {}) and value != defaults[name])
+        or (value not in (None, "", [], {}) and value != DEFAULTS[name])
     }
