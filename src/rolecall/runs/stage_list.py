@@ -19,7 +19,7 @@ from rolecall.storage.run_folder import STAGES
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlannedStage:
     """A stage and its plan, whose config is as the file declares it."""
 
     stage: StageConfig
@@ -51,17 +51,17 @@ def is_staged(path: Path, overrides: list[str]) -> bool:
     return bool(load_stages(find(str(path)), overrides))
 
 
-def read(file: Path, overrides: list[str]) -> list[Part]:
+def read(file: Path, overrides: list[str]) -> list[PlannedStage]:
     """Return all stages of a file. Raises ConfigError with all that does not fit in any of them."""
     stages = load_stages(file, overrides)
-    parts: list[Part] = []
+    parts: list[PlannedStage] = []
     problems: dict[str, list[str]] = {}  # each with the stages that have it
     carried = Carried()
     for stage in stages:
         try:
             plan = load_plan(file, [*overrides, f"stage={stage.name}"])
             plan.config.output = None  # the whole run has one
-            parts.append(Part(stage, plan))
+            parts.append(PlannedStage(stage, plan))
             _check(parts, carried)
         except ConfigError as error:
             for line in error.problems:
@@ -76,7 +76,7 @@ def read(file: Path, overrides: list[str]) -> list[Part]:
     return parts
 
 
-def _check(parts: list[Part], carried: Carried) -> None:
+def _check(parts: list[PlannedStage], carried: Carried) -> None:
     """Check that the last of some stages fits those before it."""
     *before, last = parts
     config, stage = last.config, last.stage
@@ -98,7 +98,7 @@ def _check(parts: list[Part], carried: Carried) -> None:
         raise config.locate_problems(problems)
 
 
-def write_stages(parts: list[Part]) -> str:
+def write_stages(parts: list[PlannedStage]) -> str:
     """Return a file with these stages, each with all its keys, so that it stands for itself."""
     stages = []
     for planned in parts:

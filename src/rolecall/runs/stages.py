@@ -18,7 +18,7 @@ from rolecall.runs.export_data_set import write as write_rows
 from rolecall.runs.finished import is_finished, summarise
 from rolecall.runs.one_run import finish, make_room
 from rolecall.runs.services import running
-from rolecall.runs.stage_list import Part, read, write_stages
+from rolecall.runs.stage_list import PlannedStage, read, write_stages
 from rolecall.runs.stop import Stop
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
@@ -41,7 +41,7 @@ class StageRun:
 
     def __init__(
         self,
-        part: Part,
+        part: PlannedStage,
         top: Path,
         carried: Carried,
         later: list[str],
@@ -201,7 +201,7 @@ def _write(folder: RunFolder, found: list[Found]) -> None:
     stages_page.write(folder.path, found)
 
 
-def _told(part: Part, number: int, of: int) -> str:
+def _told(part: PlannedStage, number: int, of: int) -> str:
     config = part.config
     what = {
         "train": f"{config.algorithm.name}, {config.trainer.steps} steps",
@@ -211,7 +211,7 @@ def _told(part: Part, number: int, of: int) -> str:
     return f"Stage {part.name} ({number + 1} of {of}): {what[part.stage.kind]}"
 
 
-def _check_begun(top: Path, parts: list[Part], *, allow_changes: bool) -> None:
+def _check_begun(top: Path, parts: list[PlannedStage], *, allow_changes: bool) -> None:
     """Check that begun stages are the same, in the same order; raises ConfigError otherwise."""
     if not top.is_dir():
         return
@@ -234,7 +234,7 @@ def _given_output(source: Path, overrides: list[str]) -> Path | None:
     return None if output is None else Path(output)
 
 
-def _unnamed(name: str, parts: list[Part], *, resume: bool) -> RunFolder:
+def _unnamed(name: str, parts: list[PlannedStage], *, resume: bool) -> RunFolder:
     """Return `runs/NAME`, or the next number if another or a finished run is there."""
     folder, number = RunFolder(Path("runs") / name), 1
     while folder.path.exists() and not resume and not _continues(folder, parts):
@@ -245,7 +245,7 @@ def _unnamed(name: str, parts: list[Part], *, resume: bool) -> RunFolder:
     return folder
 
 
-def _continues(folder: RunFolder, parts: list[Part]) -> bool:
+def _continues(folder: RunFolder, parts: list[PlannedStage]) -> bool:
     """Return whether an unnamed run would go on here: the same stages, and not all finished."""
     file = folder.path / STAGES
     if not file.is_file() or file.read_text() != write_stages(parts):
