@@ -173,7 +173,7 @@ class Algorithm(BaseLoss, ABC):
         """Note, with `one_policy_at_a_time`, that the turns of `policy` have new_logprobs now."""
 
     def after_step(self, step: int) -> None:
-        """All policies are updated."""
+        """Note that all policies are updated."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run must know beside the weights; JSON types."""
@@ -208,7 +208,8 @@ class Algorithm(BaseLoss, ABC):
         return turns
 
     def own_reward(self, episode: Episode, turn: Turn) -> float:
-        """r_t, less the KL to the reference where that is part of a trained turn's reward."""
+        """Return r_t, less the KL to the reference where that is part of a trained turn's
+        reward."""
         if not turn.trained or turn.tokens is None:
             return turn.score
         return turn.score + float(self.kl_rewards(turn).sum(dtype="float64"))

@@ -28,7 +28,9 @@ class Dapo(Grpo):
     """Ids below `longest` at which the penalty begins; by default a fifth of it."""
 
     def keep_group(self, group: Group) -> bool:
-        """[1, 1, 1, 1] is filtered out and [1, 1, 1, 0] kept, whatever the lengths."""
+        """Keep groups with both right and wrong attempts, whatever the lengths: [1, 1, 1, 0], not
+        [1, 1, 1, 1].
+        """
         owners = {owner for episode in group for owner in episode.rewards}
         varied = any(
             len({episode.rewards.get(owner, 0.0) for episode in group}) > 1 for owner in owners
@@ -48,7 +50,7 @@ class Dapo(Grpo):
 
 
 def length_penalty(length: int, *, longest: int, cache: int) -> float:
-    """0 up to longest - cache, then falling to -1 at `longest`.
+    """Return 0 up to longest - cache, then a penalty that falls to -1 at `longest`.
 
     longest 20480, cache 4096: 16384 -> 0, 17408 -> -.25, 20480 and beyond -> -1.
     """

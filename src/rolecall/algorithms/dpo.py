@@ -48,7 +48,8 @@ class PreferenceLoss(LikelihoodLoss):
         return not self.reference_free
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """-log sigmoid(beta ((lp_w - ref_w) - (lp_l - ref_l))) of whole turns; mean over pairs."""
+        """Return -log sigmoid(beta ((lp_w - ref_w) - (lp_l - ref_l))), a mean over pairs of
+        turns."""
         device = outputs.logprobs.device
         gained, mask = outputs.logprobs, torch.from_numpy(batch.mask).to(device)
         if not self.reference_free:

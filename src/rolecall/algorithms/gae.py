@@ -11,7 +11,8 @@ Doubles = NDArray[np.float64]
 def advantages(
     rewards: ArrayLike, values: ArrayLike, *, discounts: ArrayLike, lam: float
 ) -> Doubles:
-    """A_l = delta_l + g_l lam A_{l+1}, delta_l = r_l + g_l V_{l+1} - V_l (GAE, 1506.02438).
+    """Return A_l = delta_l + g_l lam A_{l+1} with delta_l = r_l + g_l V_{l+1} - V_l (GAE,
+    1506.02438).
 
     rewards, values and discounts (from an element to the next) are [L]; after the end V is 0.
     Rewards [0, 0, 1], values [.5, .6, .2], discounts 1, lam .95 -> [.442, .36, .8].
@@ -29,7 +30,8 @@ def advantages(
 def lambda_targets(
     rewards: ArrayLike, next_values: ArrayLike, *, gamma: float, lam: float
 ) -> Doubles:
-    """TD(lambda): y_t = r_t + gamma ((1 - lam) V_{t+1} + lam y_{t+1}), the last y = r.
+    """Return the TD(lambda) targets y_t = r_t + gamma ((1 - lam) V_{t+1} + lam y_{t+1}), the last y
+    = r.
 
     rewards [T], next_values [T - 1] of elements 1 to T - 1 -> [T]. r (0, 1), V (.4), gamma .9,
     lam .8 -> (.9 (.2 * .4 + .8 * 1), 1) = (.792, 1).

@@ -56,7 +56,9 @@ def divide_by_std(gain: float, std: float) -> float:
 
 
 def subtract_mean(values: list[float], *, divide: bool = True) -> list[float]:
-    """Each less their mean, divided by their spread; exactly 0 for one value or equal ones."""
+    """Return each value less their mean, divided by their spread; exactly 0 for one value or equal
+    ones.
+    """
     mean, std = exact_mean(values), sample_std(values)
     return [divide_by_std(value - mean, std) if divide else value - mean for value in values]
 

@@ -54,11 +54,14 @@ class BaseLoss(BaseModel):
         `class Mine(MyLoss, Grpo)` the `agg` of ClippedLoss instead of Grpo's.
         """
         kinds = [kind for kind in cls.__mro__ if issubclass(kind, BaseModel)]
+        inherited = {}
         for name, field in cls.model_fields.items():
             owner = next(kind for kind in kinds if name in get_annotations(kind))
             if repr(owner.model_fields[name]) != repr(field):
-                cls.model_fields[name] = owner.model_fields[name]
-                cls.model_rebuild(force=True)
+                inherited[name] = owner.model_fields[name]
+        if inherited:
+            cls.model_fields.update(inherited)
+            cls.model_rebuild(force=True)
 
     @property
     def needs_reference(self) -> bool:
@@ -101,7 +104,8 @@ class ImitationLoss(LikelihoodLoss):
     """Minus the log-likelihood, weighted by advantages."""
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
-        """-weight log p summed over the imitated tokens; mean over those that have a weight."""
+        """Return the sum of -weight log p over imitated tokens; its mean is over those with a
+        weight."""
         weights = torch.from_numpy(batch.advantages * batch.mask).to(outputs.logprobs.device)
         return Loss(-(outputs.logprobs * weights).sum(), float((weights > 0).sum()))
 
@@ -111,7 +115,7 @@ def importance_ratio(log_ratio: Tensor) -> Tensor:
 
 
 def kl_estimate(logprobs: Tensor, reference: Tensor, *, form: Estimator) -> Tensor:
-    """KL to the reference from single tokens, d = reference - logprobs: [N].
+    """Return the KL to the reference from single tokens, d = reference - logprobs: [N].
 
     d = -0.2: k1 0.2, k2 0.02, k3 0.018731. On-policy, only k2 as a loss has the gradient of the
     KL itself; that of k1 is zero (joschu.net/blog/kl-approx.html).

@@ -39,7 +39,7 @@ class MarftLoss(ClippedLoss):
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """C(rho, A) of whole utterances, a share of it on each of their tokens.
+        """Return C(rho, A) of whole utterances, a share of it on each of their tokens.
 
         The value of a token is C / T; its gradient that of C by its own log-prob. Log-ratios .1, .2
         and .3 of the two words "be it": rho exp(.6), by tokens exp(.2), by words exp(.3).

@@ -37,7 +37,7 @@ class PolicyLoss(BaseLoss):
     kl: float = Field(0.0, ge=0, le=1000)
     """Coefficient of the KL to the reference; above 0 the policies need one."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Whether the KL is a loss, or taken from the reward of the turn (as old - ref)."""
+    """Use the KL as a loss, or subtract it from the reward of the turn (as old - ref)."""
     kl_form: Estimator = "k3"
     """Estimator of the KL as a loss."""
     entropy: float = Field(0.0, ge=0, le=1000)
@@ -92,7 +92,7 @@ class PolicyLoss(BaseLoss):
         return super().read_by_credit | ({"kl_in", "kl"} if self.kl_in == "reward" else {"kl_in"})
 
     def kl_rewards(self, turn: Turn) -> Floats:
-        """-kl (old - ref) for each token [T]; zeros unless `kl_in: reward`."""
+        """Return -kl (old - ref) for each token [T]; zeros unless `kl_in: reward`."""
         if self.kl_in == "loss" or not self.kl:
             return spread(turn, 0.0)
         assert turn.training.ref_logprobs is not None, f"turn {turn.id} has no reference log-probs"
@@ -171,7 +171,7 @@ class ClippedLoss(PolicyLoss):
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """C(rho, A) = min(rho A, clamp(rho, 1 - clip_low, 1 + clip_high) A), and where it clips.
+        """Return min(rho A, clamp(rho, 1 - clip_low, 1 + clip_high) A), and where it clips.
 
         low .2, high .28: (rho 1.3, A +1) -> 1.28; (0.7, -1) -> -0.8; (1.3, -1) -> -1.3. With
         `dual_clip` c, a negative A counts at most c times (1912.09729): c 3, (5, -1) -> -3.

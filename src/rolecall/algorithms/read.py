@@ -73,7 +73,7 @@ class ReAd(ImitationLoss, Algorithm):
                 turn.advantages = None
 
     def weight(self, advantage: float) -> float:
-        """min(exp(A / beta), 20)."""
+        """Return min(exp(A / beta), 20)."""
         return math.exp(min(advantage / self.beta, math.log(LARGEST_WEIGHT)))
 
     def make_critic(self, parts: CriticInputs) -> Critic:
@@ -121,7 +121,9 @@ class Refiner:
 
 
 def episode_return(episode: Episode) -> float:
-    """All that the team earned: outcome, a mean over agents, and the played turns' own rewards."""
+    """Return all that the team earned: outcome, a mean over agents, and the played turns' own
+    rewards.
+    """
     played = [turn for turn in episode.turns if turn.chosen]
     if not played:
         return 0.0

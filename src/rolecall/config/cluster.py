@@ -44,11 +44,11 @@ class RayClusterConfig(Section):
     """Number of actors that play episodes, with workflows, environments, tools and rewards; 0: the
     trainer's process plays them."""
     in_flight: Literal["recompute", "finish"] = "recompute"
-    """What happens to unfinished answers when new weights arrive (`trainer.max_staleness`).
+    """Treatment of unfinished answers when new weights arrive (`trainer.max_staleness`).
     `recompute`: they continue with the new weights, which read the conversation again. `finish`:
     they end with their old weights, and new requests wait."""
     restarts: int = Field(3, ge=0, le=1_000_000)
-    """How often a lost actor is restarted before the run stops. Each engine has its own count; the
+    """Most restarts of a lost actor before the run stops. Each engine has its own count; the
     learners' count is reset after each step."""
     heartbeat_s: float = Field(10.0, gt=0, le=1e6)
     """Seconds of silence after which an actor is ended and counts as lost."""

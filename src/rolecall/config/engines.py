@@ -45,7 +45,7 @@ class LocalEngineConfig(EngineSection):
     replicas: int = Field(1, ge=1, le=4096)
     """Number of engines that share the requests, each in a process of the cluster."""
     transfer: Literal["files", "direct"] = "files"
-    """How new weights reach engines of a cluster: in files, or from the learner's device."""
+    """Way of new weights to engines of a cluster: in files, or from the learner's device."""
 
     @property
     def num_engines(self) -> int:
@@ -69,7 +69,7 @@ class OwnEngineConfig(EngineSection):
     dtype: Dtype | None = None
     """Data type of sampling; by default learner.dtype. Another one needs separate_weights."""
     separate_weights: bool = False
-    """Whether the engine samples with a copy of the weights."""
+    """Sample with a copy of the weights that each update is published to."""
 
 
 def _kind(given: Any) -> str:

@@ -98,9 +98,9 @@ class AgentConfig(Section):
     invalid_penalty: float = Field(0.0, ge=0, le=1e6)
     """Amount subtracted from the reward of a turn that the parser cannot read."""
     memory: bool = False
-    """Whether it sees its earlier exchanges of the episode in each new call."""
+    """Show it its earlier exchanges of the episode in each new call."""
     trainable: bool = True
-    """Whether its turns are trained on."""
+    """Train on its turns; False: it speaks, and is never trained."""
     algorithm: Named | None = None
     """Algorithm that gives this agent its credit; by default the team's."""
     cross_policy: CrossPolicyConfig | None = None
@@ -241,7 +241,7 @@ class RolloutConfig(Section):
     """Most seconds that a step waits for its episodes. Unfinished episodes are cancelled and
     counted, and their groups are trained without them."""
     carry: int = Field(0, ge=0, le=1000)
-    """How many later steps an unfinished group may be carried into instead of being cancelled
+    """Most later steps that an unfinished group is carried into instead of being cancelled
     (partial rollouts). It may be this much staler than trainer.max_staleness, which must be at
     least 1."""
     retries: int = Field(2, ge=0, le=1000)

@@ -83,7 +83,7 @@ class OpenAIEngineConfig(ProviderEngineConfig):
     label = "a server"
 
     name: Literal["openai"] = "openai"
-    """For frozen agents (judges, opponents, teachers), coaches and simulated users."""
+    """OpenAI's API, for frozen agents, coaches, judges and simulated users."""
     url: str = OPENAI_URL
     """Address of the server; by default that of OpenAI."""
     key_env: str | None = None
@@ -119,7 +119,7 @@ class AnthropicEngineConfig(ProviderEngineConfig):
     label = "Anthropic"
 
     name: Literal["anthropic"] = "anthropic"
-    """For frozen agents, coaches, judges and simulated users."""
+    """Anthropic's API, for frozen agents, coaches, judges and simulated users."""
     url: str = "https://api.anthropic.com"
     """Address of the server; by default that of Anthropic."""
     key_env: str | None = "ANTHROPIC_API_KEY"
@@ -133,7 +133,7 @@ class GoogleEngineConfig(ProviderEngineConfig):
     label = "Google"
 
     name: Literal["google"] = "google"
-    """For frozen agents, coaches, judges and simulated users."""
+    """Google's API, for frozen agents, coaches, judges and simulated users."""
     url: str = ""
     """Address of the server; by default that of Google."""
     vertex: bool = False

@@ -38,9 +38,9 @@ class VllmEngineConfig(EngineSection):
     eager: bool = False
     """Skip compilation and CUDA graphs: vLLM starts sooner and samples more slowly."""
     transfer: Literal["files", "direct"] = "files"
-    """How new weights arrive: in files, or from the learner's device (`direct`): by NCCL from other
-    GPUs, CUDA IPC on the same GPU, gloo on CPUs. `direct` has not run on GPUs yet. Adapters always
-    come in files."""
+    """Way of new weights to vLLM: in files, or from the learner's device (`direct`): by NCCL from
+    other GPUs, CUDA IPC on the same GPU, gloo on CPUs. `direct` has not run on GPUs yet. Adapters
+    always come in files."""
     start_timeout_s: float = Field(600.0, gt=0, le=1e6)
     """Time limit for loading the model, in seconds."""
     log: str | None = None
