@@ -290,5 +290,14 @@ def test_beyond_what_is_expected_idle_pages_are_used_before_new_ones_and_rows_st
     assert len(touched) == 3
     pages, _ = allocator.allocate(("p", 0), np.full(80, 7, np.int32), room=6 * PAGE)
     assert len(set(pages)) == 6
+    less = PageAllocator(
+        model, cache_bytes=4 * per_page, like=torch.zeros(1), expected_ids=9 * PAGE
+    )
+    for number in range(4):  # a cache smaller than what is expected has no more pages than it has
+        ids = np.arange(2 * PAGE, dtype=np.int32) + 100 * number
+        pages, _ = less.allocate(("p", 0), ids, room=len(ids))
+        assert max(pages) < less.num_pages == 4
+        less.register(("p", 0), ids, pages)
+        less.release(pages)
     few = PageAllocator(model, cache_bytes=10**8, like=torch.zeros(1), max_rows=2)
     assert few.max_ids == 2 * -(-model.max_length // PAGE) * PAGE

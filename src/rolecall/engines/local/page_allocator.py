@@ -52,7 +52,8 @@ class PageAllocator:
         self.num_pages = cache_bytes // per_page
         if max_rows is not None:
             self.num_pages = min(self.num_pages, max_rows * count_pages(model.max_length))
-        self._expected = self.num_pages if expected_ids is None else count_pages(expected_ids)
+        expected = self.num_pages if expected_ids is None else count_pages(expected_ids)
+        self._expected = min(self.num_pages, expected)
         self.max_ids = self.num_pages * PAGE
         if not self.num_pages:
             raise ValueError(
