@@ -1,4 +1,4 @@
-"""Declares the commands that make what a run needs: import, data and tiny build."""
+"""Declares the commands that make what a run needs: import, data and fetch."""
 
 from __future__ import annotations
 
@@ -80,3 +80,45 @@ def data(
     with people_on_stderr(json_file):
         typer.echo("\n".join(prepared.lines()))
     emit(asdict(prepared), json_file)
+
+
+def fetch(
+    name: Annotated[
+        str | None, typer.Argument(help="The short name of a model; default: list them.")
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Download a small language model into the cache, for `base: NAME`."""
+    with ends_at_once():
+        from rolecall.models.fetching import fetch_model
+        from rolecall.models.known_models import KNOWN_MODELS, find_fetched
+
+    if name is not None:
+        try:
+            folder = fetch_model(name)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        with people_on_stderr(json_file):
+            typer.echo(f"{name} is in {folder}\nUse it with: policies.NAME.base={name}")
+        emit({"name": name, "folder": str(folder)}, json_file)
+        return
+    listed = []
+    for model in KNOWN_MODELS.values():
+        fetched = find_fetched(model)
+        listed.append(
+            {
+                "name": model.name,
+                "hub": model.hub,
+                "licence": model.licence,
+                "parameters": model.parameters,
+                "context": model.context,
+                "folder": None if fetched is None else str(fetched),
+            }
+        )
+        if json_file is None:
+            size = f"{model.parameters / 1e6:,.0f} M"
+            here = "fetched" if fetched else ""
+            typer.echo(
+                f"{model.name:13} {size:>7} {model.context:>7,} tokens  {model.licence:19} {here}"
+            )
+    emit(listed, json_file)

@@ -11,7 +11,7 @@ import torch
 from rolecall.config import registry
 from rolecall.config.load import recipe_names
 from rolecall.core.json_types import Record
-from rolecall.models import embedded
+from rolecall.models import base_location
 
 PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydantic")
 EXTRAS = {  # extra -> module
@@ -31,7 +31,7 @@ def collect() -> Record:
             extra: importlib.util.find_spec(module) is not None for extra, module in EXTRAS.items()
         },
         "recipes": recipe_names(),
-        "models": [f"tiny:{name}" for name in embedded.names()],
+        "models": [f"tiny:{name}" for name in base_location.list_embedded()],
         **{f"{kind}s": sorted(names) for kind, names in registry.BUILT_IN.items() if names},
     }
 

@@ -20,11 +20,11 @@ from rolecall.config.schema import Adapter
 from rolecall.core.errors import first_line
 from rolecall.models import foreign_attention, row_rope
 from rolecall.models.attention import layouts
+from rolecall.models.base_location import exported_name, locate
 from rolecall.models.cpu.fused_attention import fuse_heads
 from rolecall.models.cpu.fused_layers import fuse
 from rolecall.models.cpu.trained_layer import fuse_whole
 from rolecall.models.cpu.trained_products import use_fastest
-from rolecall.models.embedded import locate
 from rolecall.models.exact_head import make_exact
 from rolecall.models.foreign_attention import UNLIKE, close, probe
 from rolecall.models.language_model import LanguageModel
@@ -83,7 +83,7 @@ def set_up(
             f"base {base!r} does not say how long its context is (max_position_embeddings of its "
             "config): name another base"
         )
-    model.name_or_path = model.config._name_or_path = base  # an export names it so
+    model.name_or_path = model.config._name_or_path = exported_name(base)
     model.to(device).eval()
     make_exact(model)
     rules: foreign_attention.Rules = {}

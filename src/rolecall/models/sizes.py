@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rolecall.config.schema import Adapter
 from rolecall.core.errors import first_line
+from rolecall.models.base_location import locate
 from rolecall.models.language_model import get_key_value_heads, get_layers
-from rolecall.models.loading import locate
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -113,13 +113,14 @@ def context_length(base: str) -> int | None:
 
 def _config(base: str) -> PretrainedConfig:
     """Return the config of the base's files; the shapes of a few public models are built in."""
+    location = locate(base)
     try:
-        return AutoConfig.from_pretrained(locate(base), local_files_only=True)
+        return AutoConfig.from_pretrained(location, local_files_only=True)
     except OSError:
         shapes = json.loads((files("rolecall.models") / "known_shapes.json").read_text())
-        if base not in shapes:
+        if location not in shapes:
             raise
-        return AutoConfig.for_model(**shapes[base])
+        return AutoConfig.for_model(**shapes[location])
 
 
 def _matches(name: str, wanted: str | list[str]) -> bool:

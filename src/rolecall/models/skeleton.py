@@ -19,12 +19,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from rolecall.core.errors import first_line
 from rolecall.models import row_rope
 from rolecall.models.attention import layouts
+from rolecall.models.base_location import exported_name, locate
 from rolecall.models.exact_head import make_exact
 from rolecall.models.foreign_attention import Carrying, carry
 from rolecall.models.language_model import get_layers
 from rolecall.models.last_layer import trim
 from rolecall.models.loaded_model import LoadedModel
-from rolecall.models.loading import locate, set_up
+from rolecall.models.loading import set_up
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -68,7 +69,7 @@ def make_skeleton(base: str, *, device: torch.device, dtype: torch.dtype) -> Ske
     if any(isinstance(layer, Carrying) for layer in get_layers(small)):
         carry(model)
     model.eval()
-    model.name_or_path = model.config._name_or_path = base
+    model.name_or_path = model.config._name_or_path = exported_name(base)
     make_exact(model)
     if capabilities.is_trimmed:
         trim(model)

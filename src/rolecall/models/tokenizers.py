@@ -9,7 +9,7 @@ from transformers.utils import cached_file
 
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.core.errors import first_line
-from rolecall.models.embedded import locate
+from rolecall.models.base_location import locate
 
 FILE = "tokenizer.json"
 # Spaces, line ends, digits, accents, other scripts, and a character of four bytes.

@@ -9,7 +9,7 @@ from huggingface_hub import try_to_load_from_cache
 from rolecall.agents.chat_template import Tokenizer
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.models.embedded import locate
+from rolecall.models.base_location import locate
 from rolecall.models.loading import load_tokenizer
 
 FILE = "tokenizer_config.json"
@@ -46,5 +46,5 @@ def _find_folder(base: str) -> str | None:
     folder = locate(base)
     if Path(folder).is_dir():
         return folder
-    file = try_to_load_from_cache(base, FILE)
+    file = try_to_load_from_cache(folder, FILE)
     return str(Path(file).parent) if isinstance(file, str) else None

@@ -8,18 +8,19 @@ from pathlib import Path
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import first_line
-from rolecall.models.embedded import locate
+from rolecall.models.base_location import locate
+from rolecall.setup.bases import list_bases
 
 Problems = Iterator[str]
 
 
 def check_bases(config: Config) -> Problems:
     """Yield a line for each base that no run could load; hub names are not looked up."""
-    for key, base in _bases(config):
+    for key, base in list_bases(config):
         try:
             path = Path(locate(base))
         except ValueError as error:
-            yield f"{key}: {error}; write a model's folder, hub name or tiny:NAME"
+            yield f"{key}: {error}"
             continue
         if path.is_dir() and not (path / "config.json").is_file():
             yield f"{key}: {base!r} has no config.json; write the folder of a model"
@@ -50,14 +51,3 @@ def check_adapters(config: Config) -> Problems:
                 f"policies.{name}.adapter.targets: {first_line(error)}; write all-linear, or names "
                 f"of layers: {', '.join(layers)}"
             )
-
-
-def _bases(config: Config) -> Iterator[tuple[str, str]]:
-    for name, policy in config.policies.items():
-        if policy.base:
-            yield f"policies.{name}.base", policy.base
-        if policy.reference not in (None, "initial"):
-            yield f"policies.{name}.reference", str(policy.reference)
-    for name, critic in config.critics.items():
-        if critic.base:
-            yield f"critics.{name}.base", critic.base

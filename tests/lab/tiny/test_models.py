@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 from rolecall.agents.agent import Agent, Policy
 from rolecall.config.load import find, load
 from rolecall.environments.math.generated import Generated
-from rolecall.models import embedded
+from rolecall.models import base_location
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.group_player import collect
 from rolecall.runtime.call_tree import task_factory
@@ -41,9 +41,9 @@ def played():
     return asyncio.run(play())
 
 
-@pytest.mark.parametrize("name", embedded.names())
+@pytest.mark.parametrize("name", base_location.list_embedded())
 def test_a_model_takes_at_most_six_megabytes(name):
-    folder = embedded.folder(name)
+    folder = base_location.embedded_folder(name)
     assert sum(f.stat().st_size for f in folder.iterdir()) <= 6_000_000
     config = AutoConfig.from_pretrained(folder)
     assert config.model_type == "qwen3"
@@ -51,7 +51,7 @@ def test_a_model_takes_at_most_six_megabytes(name):
 
 @pytest.mark.parametrize(("name", "share"), [("math", 0.4), ("search", 0.6)])
 def test_the_smaller_model_of_a_team_has_fewer_weights_and_a_tokenizer_of_its_own(name, share):
-    large, small = (embedded.folder(n) for n in (name, f"{name}_small"))
+    large, small = (base_location.embedded_folder(n) for n in (name, f"{name}_small"))
     weights = [
         sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
         for folder in (large, small)
@@ -64,7 +64,7 @@ def test_the_smaller_model_of_a_team_has_fewer_weights_and_a_tokenizer_of_its_ow
 
 
 def test_tags_are_single_ids_and_any_text_survives():
-    tokenizer = AutoTokenizer.from_pretrained(embedded.folder("math"))
+    tokenizer = AutoTokenizer.from_pretrained(base_location.embedded_folder("math"))
     for tag in ("<verify>", "</verify>", "\\boxed{", "<think>", "</think>"):
         assert len(tokenizer(tag, add_special_tokens=False)["input_ids"]) == 1
     for text in (

@@ -60,6 +60,7 @@ class VllmBackend(EngineBackend):
         from rolecall.engines.vllm import installed
         from rolecall.engines.vllm.engine import VllmEngine
         from rolecall.engines.vllm.engine_args import check_updates
+        from rolecall.models.base_location import locate
         from rolecall.models.devices import device_named
         from rolecall.models.loading import read_end_ids
         from rolecall.models.tokenizers import num_tokens
@@ -69,7 +70,7 @@ class VllmBackend(EngineBackend):
         policy, auto = config.policies[name], str(device_named("auto"))
         tokenizer = inputs.tokenizers[name]
         is_updated = name in config.trained_policies and policy.adapter is None
-        if is_updated and installed.on_cpu() and Path(policy.base).is_dir():
+        if is_updated and installed.on_cpu() and Path(locate(policy.base)).is_dir():
             check_updates(policy.base)
         sleeps = inputs.sleeps
         return VllmEngine(

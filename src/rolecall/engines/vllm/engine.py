@@ -21,7 +21,7 @@ from rolecall.engines.local.sequence import make_sequences
 from rolecall.engines.vllm import installed
 from rolecall.engines.vllm.engine_args import plan_launch
 from rolecall.engines.vllm.process import Call, VllmProcess
-from rolecall.models.loading import locate
+from rolecall.models.base_location import locate
 from rolecall.runtime import call_tree
 from rolecall.runtime.held_folders import HeldFolder, sweep
 

@@ -1,0 +1,145 @@
+"""Converts GGUF files into folders of safetensors, which are kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rolecall.core.errors import ConfigError, first_line
+from rolecall.core.optional import optional
+from rolecall.runtime.cache_folder import cache_folder
+from rolecall.runtime.file_locks import locked_file
+from rolecall.runtime.progress import activity
+from rolecall.runtime.written_folders import new_folder_beside, replace_folder
+
+MAGIC = b"GGUF"
+LAYOUT = 1  # of a converted folder; a higher number leaves older folders unused
+WAIT_S = 600.0  # for another process that converts the same file
+SPARE = 1 << 26  # bytes that a disk keeps free beside a converted folder
+
+
+def convert_into_cache(file: Path) -> Path:
+    """Return the folder that holds a GGUF file's model as safetensors, converting it if needed.
+
+    A file with another path, size or time of change is another file. Raises ValueError for a file
+    that is not there, is damaged, or that transformers does not read, and for a full disk.
+    """
+    file = file.expanduser()
+    if not file.is_file():
+        raise ValueError(f"base {str(file)!r}: there is no such file")
+    status = file.stat()
+    key = f"{file.resolve()}:{status.st_size}:{status.st_mtime_ns}:{LAYOUT}"
+    name = f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    folder = cache_folder() / "models" / name
+    if not (folder / "config.json").is_file():
+        convert(file, folder)
+    return folder
+
+
+def convert(file: Path, folder: Path, *, label: str = "") -> None:
+    """Write the model, tokenizer and chat template of a GGUF file into a new folder.
+
+    The folder appears when it is complete. Raises ValueError as `convert_into_cache` does.
+    """
+    label = label or f"base {str(file)!r}"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            locked_file(folder.parent / f".{folder.name}.lock", wait_s=WAIT_S),
+            activity(f"converting {file.name} to safetensors"),
+        ):
+            if (folder / "config.json").is_file():  # another process was quicker
+                return
+            dtype = _check(file, label, folder.parent)
+            with new_folder_beside(folder) as aside:
+                _write(file, aside, dtype, label)
+                replace_folder(aside, folder)
+    except OSError as error:
+        raise ValueError(f"{label} cannot be converted: {first_line(error)}") from error
+
+
+def _check(file: Path, label: str, place: Path) -> torch.dtype:
+    """Return the dtype that holds the file's weights without loss.
+
+    Raises ValueError for a file that holds no whole model and for a disk without room for it.
+    """
+    with file.open("rb") as opened:
+        magic = opened.read(len(MAGIC))
+    if magic != MAGIC:
+        raise ValueError(
+            f"{label} is not a GGUF file: it begins with {magic!r} instead of {MAGIC!r}"
+        )
+    try:
+        gguf = optional("gguf", extra="gguf")
+    except ConfigError as error:
+        raise ValueError(f"{label}: {error}") from error
+    try:
+        reader = gguf.GGUFReader(file)
+    except (ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{label} is damaged or cut short ({first_line(error)}); fetch the file again"
+        ) from error
+    kind = _read_text(reader, "general.type") or "model"
+    if kind != "model":
+        raise ValueError(f"{label} holds a {kind} and not a model; write the file of a model")
+    if (parts := _read_number(reader, "split.count")) > 1:
+        raise ValueError(
+            f"{label} is one of {parts} parts; join them with `llama-gguf-split --merge` first"
+        )
+    if not reader.tensors:
+        raise ValueError(f"{label} holds no weights; write the file of a model")
+    types = {tensor.tensor_type.name for tensor in reader.tensors if len(tensor.shape) > 1}
+    dtype = {"F16": torch.float16, "BF16": torch.bfloat16}.get(
+        next(iter(types)) if len(types) == 1 else "", torch.float32
+    )
+    numbers = sum(int(tensor.n_elements) for tensor in reader.tensors)
+    needed, free = numbers * dtype.itemsize + SPARE, shutil.disk_usage(place).free
+    if free < needed:
+        raise ValueError(
+            f"{label} needs {needed / 1e9:.1f} GB in {place}, where {free / 1e9:.1f} GB are free; "
+            "free some, or point XDG_CACHE_HOME at another disk"
+        )
+    return dtype
+
+
+def _write(file: Path, folder: Path, dtype: torch.dtype, label: str) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            **source, dtype=dtype, output_loading_info=True
+        )
+        tokenizer = AutoTokenizer.from_pretrained(**source)
+    except (ValueError, KeyError, TypeError, RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"{label} cannot be read by transformers: {first_line(error)}") from error
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"{label} lacks {len(missing)} weights; the first: {missing[0]}")
+    config = deepcopy(model.config)
+    if hasattr(config, "quantization_config"):  # with it transformers refuses to save the model
+        del config.quantization_config
+    with torch.device("meta"):
+        plain = type(model)(config)
+    plain.load_state_dict(model.state_dict(), assign=True)
+    plain.tie_weights()
+    plain.generation_config = model.generation_config
+    plain.config.dtype = dtype
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _read_text(reader: Any, key: str) -> str:
+    field = reader.get_field(key)
+    return "" if field is None else str(field.contents())
+
+
+def _read_number(reader: Any, key: str) -> int:
+    field = reader.get_field(key)
+    return 0 if field is None else int(field.contents())
