@@ -55,7 +55,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "thinking": lambda text: (thinking(text), visible(text)),
     "subtasks": lambda text: (parse_subtasks(said(text)), readable(said(text))),
     "a box": extract,
-    "an answer without a box": lambda text: extract(text, fallback=True),
+    "an answer without a box": lambda text: extract(text, form="any"),
     "a value": lambda text: is_same_answer(text, ["12", "Emma"]),
     "a number": mrlm.number,
     "a tidy answer": lambda text: tidy(text[:MOST_CHARS]),

@@ -40,6 +40,7 @@ def test_every_recipe_is_valid_and_says_what_it_shows_and_where_it_runs(name):
     assert "# Hardware:" in text
     wanted = [f"environment.{key}=here" for key in ("train", "test", "root") if "???" in text]
     wanted += ["stage=rl"] if "\nstages:" in text else []
+    wanted += ["stage=train"] if "warm_start" in text else []
     assert load(find(name), wanted).team
 
 

@@ -414,7 +414,7 @@ def test_references_that_no_parser_reads_are_told_when_rows_are_read(tmp_path, c
 
     scores = asyncio.run(scenario())
     assert [score["team"] for score, _ in scores] == [1.0, 1.0, 0.0]
-    assert scores[2][1] == {"count/judge_text": 1}
+    assert scores[2][1] == {"count/judge_text": 1, "answer/strict": 0.0, "answer/lenient": 0.0}
     [told] = [r.getMessage() for r in caplog.records if "no parser" in r.getMessage()]
     assert told.startswith("2 references of the train split")
     assert r"m_{\max}" in told

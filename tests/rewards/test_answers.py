@@ -70,7 +70,7 @@ def test_a_box_far_before_the_end_of_the_text_is_found():
     ],
 )
 def test_without_a_box_the_fallback_reads_a_stated_answer_or_the_last_number(text, answer):
-    assert extract(text, fallback=True) == answer
+    assert extract(text, form="any") == answer
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from rolecall.agents.agent import Parser
 from rolecall.core.renamed import answer_old_names
-from rolecall.core.tags import find_program
+from rolecall.core.tags import find_box, find_program
 from rolecall.core.types import Turn
-from rolecall.grading.math.answers import extract
 
 
 def parse_boxed(turn: Turn) -> str | None:
     """Return the content of the last \\boxed{} after thinking."""
-    return extract(turn.text)
+    return find_box(turn.text)
 
 
 def parse_choice(tag: str, *values: str) -> Parser:

@@ -11,13 +11,21 @@ from rolecall.cli.output import emit, people_on_stderr
 from rolecall.runtime.interrupts import ends_at_once
 
 
-def check(source: SourceOrRun, overrides: Overrides = None, json_file: Json = None) -> None:
+def check(
+    source: SourceOrRun,
+    overrides: Overrides = None,
+    num_tasks: Annotated[
+        int | None,
+        typer.Option("--try", min=1, max=1000, help="Play so many tasks, and say what they teach."),
+    ] = None,
+    json_file: Json = None,
+) -> None:
     """Say what a config would do, with its effective values and memory; all mistakes at once."""
     with ends_at_once():
         from rolecall.runs.check import check as command
 
     with people_on_stderr(json_file):
-        result = command(source, overrides or [])
+        result = command(source, overrides or [], num_tasks=num_tasks)
     emit(result, json_file)
 
 

@@ -20,6 +20,7 @@ from rolecall.config.key_locations import KeyLocations, read_key_locations
 from rolecall.config.merging import NAMED, dotlist, merge, over
 from rolecall.config.references import BROKEN, describe, problems_in, references_in
 from rolecall.config.schema import Config, StageConfig
+from rolecall.config.warm_start import expand_warm_start
 from rolecall.core.errors import ConfigError, first_line, nearest
 
 READING = (YAMLError, OmegaConfBaseException, TypeError, UnicodeDecodeError, RecursionError)
@@ -69,7 +70,8 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
     try:
         loaded = read_files(path, files)
         with _located(files, overrides or []):
-            loaded, own_overrides, stage = stages.chosen(loaded, overrides or [])
+            loaded, expanded = expand_warm_start(loaded, overrides or [])
+            loaded, own_overrides, stage = stages.chosen(loaded, expanded)
         merged = merge(loaded, dotlist(_by_name(loaded, own_overrides)))
         with _located(files, overrides or []):
             if problems := problems_in(merged):
@@ -109,7 +111,7 @@ def load_stages(path: Path, overrides: list[str] | None = None) -> list[StageCon
     try:
         loaded = read_files(path, files)
         with _located(files, overrides or []):
-            return stages.list_stages(loaded, overrides or [])
+            return stages.list_stages(*expand_warm_start(loaded, overrides or []))
     except BROKEN as error:
         raise _broken(error, files, overrides or []) from error
     except READING as error:

@@ -26,6 +26,7 @@ from rolecall.core.interfaces.engine import Sampling
 from rolecall.core.interfaces.tool import Format
 from rolecall.core.json_types import JsonObject, JsonValue, Options
 
+WRITTEN = "environment"  # rollout.data of demonstrations that the environment writes
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 
@@ -234,7 +235,7 @@ class RolloutConfig(Section):
     """Draw tasks by how often the team passes them; `{}` turns this on with its defaults."""
     data: str | None = None
     """File (JSON Lines or Parquet) to train on instead of episodes: demonstrations for sft,
-    preferences for dpo."""
+    preferences for dpo. `environment` stands for demonstrations that the environment writes."""
     timeout_s: float = Field(600.0, gt=0, le=1e7)
     """Time limit of an episode in seconds."""
     deadline_s: float | None = Field(None, gt=0, le=1e7)
@@ -265,6 +266,17 @@ class RewardConfig(Section):
         return dict(self.model_extra or {})
 
 
+class WarmStartConfig(Section):
+    """Supervised steps before the run, on demonstrations that the environment writes."""
+
+    steps: int = Field(ge=0, le=1_000_000)
+    """Steps of the stage `warm_start`; 0 turns it off."""
+    rows: int = Field(32, ge=1, le=1_000_000)
+    """Demonstrated turns in a step."""
+    lr: float | None = Field(None, gt=0, le=1e3)
+    """Learning rate; by default 2e-5, and 2e-4 for an adapter."""
+
+
 class TrainerConfig(Section):
     """Length, seed, staleness and checkpoints of a run."""
 
@@ -283,6 +295,10 @@ class TrainerConfig(Section):
     """Steps between checkpoints; the last step is always saved."""
     keep: int = Field(2, ge=1, le=1_000_000_000)
     """Number of newest checkpoints to keep, beside the best."""
+    warm_start: int | WarmStartConfig = 0
+    """Steps of SFT on demonstrations that the environment writes, before the run's own steps. A
+    number stands for `{steps: N}`. The run then has the stages `warm_start` and `train`. The
+    environments code, math, search and tool_use write demonstrations."""
     idle_steps: int = Field(3, ge=1, le=1_000_000_000)
     """Stop the run after this many steps in a row with nothing to train on."""
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 THINK_START, THINK_END = "<think>", "</think>"
+BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is content
+TOKEN = re.compile(r"[^\s{}$]+")
 # A line that opens a block: indented or behind the mark of a list, its first word the language.
 FENCE = re.compile(r"([ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)(`{3,})([^`]*)")
 
@@ -110,3 +113,32 @@ def _margin(line: str) -> int:
 def encodable(text: str) -> str:
     """Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes `?`."""
     return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def find_box(text: str) -> str | None:
+    r"""Return the content of the last complete \boxed{} or \fbox{} after thinking, or None.
+
+    A box without braces holds what stands behind it.
+    """
+    spoken = visible(text)
+    closings = _closings(spoken)
+    for box in reversed(list(BOX.finditer(spoken))):
+        start = box.end()
+        if start in closings:
+            return spoken[start + 1 : closings[start]].strip()
+        token = TOKEN.match(spoken, start)
+        if token:
+            return token.group().rstrip(".,;:*)")
+    return None
+
+
+def _closings(text: str) -> dict[int, int]:
+    """Position of each opening brace that is closed -> position of its closing one."""
+    pairs: dict[int, int] = {}
+    opened: list[int] = []
+    for match in BRACE.finditer(text):
+        if match.group() == "{":
+            opened.append(match.start())
+        elif match.group() == "}" and opened:
+            pairs[opened.pop()] = match.start()
+    return pairs

@@ -92,7 +92,9 @@ def preferences(path: str | Path, agents: dict[str, Agent]) -> list[Group]:
         answers = _pair(row, where, agent)
         groups.append(
             [
-                _episode([answer], agent, place=where, name=name, attempt=attempt, reward=reward)
+                make_episode(
+                    [answer], agent, place=where, name=name, attempt=attempt, reward=reward
+                )
                 for attempt, ((_, reward), answer) in enumerate(zip(SIDES, answers, strict=True))
             ]
         )
@@ -114,7 +116,7 @@ def demonstrations(
             raise ValueError(
                 f"{where}: only sft imitates parts of an answer; write a text, or remove the row"
             )
-        groups.append([_episode(answers, agent, place=where, name=name, attempt=0, reward=1.0)])
+        groups.append([make_episode(answers, agent, place=where, name=name)])
     return groups
 
 
@@ -181,10 +183,19 @@ def _check_call_form(row: JsonObject, agent: Agent, place: str) -> None:
         )
 
 
-def _episode(
-    said: list[Said], agent: Agent, *, place: str, name: str, attempt: int, reward: float
+def make_episode(
+    said: list[Said],
+    agent: Agent,
+    *,
+    place: str,
+    name: str,
+    attempt: int = 0,
+    reward: float = 1.0,
 ) -> Episode:
-    """Return the conversation of a row, every turn of it the agent's."""
+    """Return the conversation of a row, every turn of it the agent's.
+
+    `place`: the row, as messages name it. Raises ValueError where it cannot be tokenised.
+    """
     task = Task(name, said[0].shown[-1].content, info={"source": "data"})
     episode = f"data:{name}:{attempt}"
     turns = [_turn(one, agent, task, episode, index, place=place) for index, one in enumerate(said)]

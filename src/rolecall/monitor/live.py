@@ -196,7 +196,7 @@ class LiveTable:
 
 def evaluation_line(record: Record) -> str:
     """Return an evaluation in one line: `before, on test: avg@8 0.412 +- 0.031, pass@8 0.871 +-
-    0.030 (210 tasks)`.
+    0.030, lenient 0.530, strict 0.412 (210 tasks)`.
     """
     when = str(record.get("when", "evaluation"))
     if when == "during":
@@ -205,6 +205,7 @@ def evaluation_line(record: Record) -> str:
         when = f"{when}, on {record['split']}"
     measures = ((name, measure(record, name)) for name in metric_names(record))
     parts = [f"{name} {m}" for name, m in measures if m is not None]
+    parts += [f"{form} {share:.3f}" for form, share in (record.get("answer") or {}).items()]
     failures = [f"{kind} {count}" for kind, count in (record.get("failures") or {}).items()]
     ending = f"; failures: {', '.join(failures)}" if failures else ""
     if (coverage := record.get("coverage", 1.0)) < 1.0:

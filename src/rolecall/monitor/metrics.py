@@ -90,7 +90,7 @@ def rollout_metrics(rollout: Rollout, *, is_data: bool = False) -> dict[str, flo
             area, _, event = name.partition("/")
             if area == "count":
                 metrics[f"rollout/{event}"] = metrics.get(f"rollout/{event}", 0.0) + value
-    metrics |= _of_rewards(episodes)
+    metrics |= _mean_by_name(episodes, "reward/") | _mean_by_name(episodes, "answer/")
     if episodes and not is_data:
         metrics["score"] = _mean(e.headline or 0.0 for e in episodes)
     for family in sorted({e.task.family for e in episodes} - {""}):
@@ -140,16 +140,18 @@ def _of_usage(episodes: list[Episode]) -> dict[str, float]:
     return dict(sorted(usage.items()))
 
 
-def _of_rewards(episodes: list[Episode]) -> dict[str, float]:
-    """Return the mean of what each reward function paid an agent, unweighted:
-    `reward/correct/team`.
+def _mean_by_name(episodes: list[Episode], prefix: str) -> dict[str, float]:
+    """Return the means of measurements with a prefix, over the episodes that have them.
+
+    `reward/correct/team` is what a reward function paid, unweighted; `answer/lenient` the share of
+    right answers in any form.
     """
-    paid: dict[str, list[float]] = defaultdict(list)
+    measured: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
         for name, value in episode.metrics.items():
-            if name.startswith("reward/"):
-                paid[name].append(value)
-    return {name: _mean(values) for name, values in sorted(paid.items())}
+            if name.startswith(prefix):
+                measured[name].append(value)
+    return {name: _mean(values) for name, values in sorted(measured.items())}
 
 
 def _of_agent(

@@ -44,7 +44,7 @@ class Maths:
         self.steps = steps if require_solution else 0.0
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
-        value = number(extract(episode.answer, fallback=True))
+        value = number(extract(episode.answer, form="any"))
         truths = [number(reference) for reference in references(episode.task.answer)]
         near = value is not None and any(
             truth is not None and abs(value - truth) < self.tolerance for truth in truths

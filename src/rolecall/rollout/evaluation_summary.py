@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from rolecall.config.evaluation import EvaluationConfig
-from rolecall.core.types import Group
+from rolecall.core.types import Episode, Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class TaskScore:
     samples: int  # attempts that were asked for
     mean: float  # over those that could be scored
     passed: float | None  # pass@k; None where fewer than k could be scored
+    answers: dict[str, float]  # share of right answers by what counts as one
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
@@ -81,7 +82,10 @@ class Tally:
         k = self.options.choose_k(samples)
         right = sum(score >= 1.0 for score in scores)
         passed = pass_at_k(len(group), right, k) if len(group) >= k else None
-        self.tasks.append(TaskScore(task.source, task.family, samples, fmean(scores), passed))
+        answers = mean_answers(group)
+        self.tasks.append(
+            TaskScore(task.source, task.family, samples, fmean(scores), passed, answers)
+        )
         self.num_scored += len(group)
 
     def summary(self) -> dict[str, Any]:
@@ -90,7 +94,8 @@ class Tally:
 
         These are means over all tasks. Where there are several sources, "over_sources" has the
         means of their means; "by_family" is there too where environments are mixed. avg@n is that
-        of tasks with different numbers of attempts.
+        of tasks with different numbers of attempts. Of an environment that reads answers in several
+        forms, "answer" has the share of right answers in each: {"strict": .., "lenient": ..}.
         """
         sources: dict[str, list[TaskScore]] = defaultdict(list)
         families: dict[str, list[TaskScore]] = defaultdict(list)
@@ -107,10 +112,18 @@ class Tally:
         return scores
 
     def _scores(self, tasks: list[TaskScore], headline: str = "") -> dict[str, Any]:
-        scores = _named(headline or _average(tasks), over_tasks([task.mean for task in tasks]))
+        scores: dict[str, Any] = _named(
+            headline or _average(tasks), over_tasks([task.mean for task in tasks])
+        )
         passed = [task.passed for task in tasks if task.passed is not None]
         if passed and (name := self._pass(tasks)):
             scores |= _named(name, over_tasks(passed))
+        names = sorted({name for task in tasks for name in task.answers})
+        if names:
+            scores["answer"] = {
+                name: fmean(task.answers[name] for task in tasks if name in task.answers)
+                for name in names
+            }
         return scores | {"num_tasks": len(tasks)}
 
     def _over_sources(self, parts: list[list[TaskScore]]) -> dict[str, Any]:
@@ -128,10 +141,20 @@ class Tally:
         return f"pass@{max(ks)}" if len(ks) == 1 and max(ks) <= min(samples) else ""
 
 
+def mean_answers(episodes: Iterable[Episode]) -> dict[str, float]:
+    """Return the means of the measurements `answer/NAME` by name."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for episode in episodes:
+        for name, value in episode.metrics.items():
+            if name.startswith("answer/"):
+                values[name.removeprefix("answer/")].append(value)
+    return {name: fmean(values[name]) for name in sorted(values)}
+
+
 def _average(tasks: list[TaskScore]) -> str:
     numbers = {task.samples for task in tasks}
     return f"avg@{numbers.pop()}" if len(numbers) == 1 else "avg@n"
 
 
-def _named(name: str, score: Score) -> dict[str, float | None]:
+def _named(name: str, score: Score) -> dict[str, Any]:
     return {name: score.mean, f"{name}_margin": score.margin}

@@ -25,14 +25,17 @@ from rolecall.setup.validate_models import check_adapters
 from rolecall.storage.run_folder import STAGES, RunFolder
 
 
-def check(source: str, overrides: list[str]) -> Record:
+def check(source: str, overrides: list[str], *, num_tasks: int | None = None) -> Record:
     """Print and return the resolved team.
 
+    With `num_tasks` so many tasks are played, and the diagnosis is printed and returned as `try`.
     Raises ConfigError with all problems; where data, rewards or tools are missing, after the rest
     was printed.
     """
     path = Path(source)
     if is_staged(path, overrides):
+        if num_tasks is not None:
+            raise ConfigError("--try plays one team: choose a stage with stage=NAME")
         return {
             "stages": _check_stages(path / STAGES if path.is_dir() else find(source), overrides)
         }
@@ -45,6 +48,14 @@ def check(source: str, overrides: list[str]) -> Record:
     absent = _check_models(plan)
     summary = describe_plan(plan, opened) | {"not_on_this_machine": absent}
     show(summary)
+    if num_tasks is not None:
+        from rolecall.runs.try_tasks import try_tasks  # with PyTorch
+
+        file = RunFolder.existing(path).config if is_run(path) else find(source)
+        plan = load_plan(file, [*overrides, f"rollout.groups={num_tasks}"])
+        diagnosis = try_tasks(plan)
+        PlainConsole().print("\n".join(diagnosis.lines()), soft_wrap=True, highlight=False)
+        summary["try"] = diagnosis.record()
     return summary
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from rolecall.agents.plain_frames import warn_of_plain_frame
 from rolecall.algorithms.base import Algorithm
 from rolecall.cluster.pool import Pool
 from rolecall.cluster.session import RaySession
 from rolecall.config.cluster import RayClusterConfig
-from rolecall.config.schema import Config
+from rolecall.config.schema import WRITTEN, Config
 from rolecall.core.errors import ConfigError
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Group
 from rolecall.demonstrations.offline_data import demonstrations, preferences
+from rolecall.demonstrations.playing import write_demonstrations
 from rolecall.memory.check import check_room
 from rolecall.models.devices import device_named
 from rolecall.models.language_model import LanguageModel
@@ -18,8 +22,10 @@ from rolecall.models.weight_transfer import Direct
 from rolecall.placement.devices import check_devices, direct_transfer
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.opponent_pool import OpponentPool
+from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.runtime.progress import activity
+from rolecall.setup.bases import fetch_known_bases
 from rolecall.setup.context import make_context
 from rolecall.setup.engines import combine_engines, list_accounts, make_engines
 from rolecall.setup.on_cluster import make_pools, make_workers
@@ -42,6 +48,7 @@ from rolecall.training.run import Run
 
 def build(plan: Plan) -> Run:
     """Make the parts and connect them. Raises ConfigError, before weights are loaded if it can."""
+    fetch_known_bases(plan.config)
     _check_machine(plan.config)
     opened = open_components(plan)
     ranks: Ranks | None = None
@@ -128,7 +135,7 @@ def _connected(
         algorithms=plan.algorithms,
         algorithm_groups=algorithm_groups,
         accounts=list_accounts(engines),
-        data=_data(config, plan.algorithms, context),
+        data=_data(config, plan.algorithms, context, tasks.sampler),
         session=session,
     )
 
@@ -163,12 +170,19 @@ def _algorithm_groups(
     return groups
 
 
-def _data(config: Config, algorithms: dict[str, Algorithm], context: RolloutContext) -> list[Group]:
+def _data(
+    config: Config,
+    algorithms: dict[str, Algorithm],
+    context: RolloutContext,
+    sampler: TaskSampler,
+) -> list[Group]:
     if config.rollout.data is None:
         return []
     [kind] = {algorithm.takes_data for algorithm in algorithms.values()}
     try:
-        if kind == "demonstrations":
+        if config.rollout.data == WRITTEN:
+            groups = _written(config, context, sampler)
+        elif kind == "demonstrations":
             in_parts = not any(algorithm.answers_data for algorithm in algorithms.values())
             groups = demonstrations(config.rollout.data, context.agents, in_parts=in_parts)
         else:
@@ -181,3 +195,18 @@ def _data(config: Config, algorithms: dict[str, Algorithm], context: RolloutCont
             f"{len(groups)} rows; write at most {len(groups)}"
         )
     return groups
+
+
+def _written(config: Config, context: RolloutContext, sampler: TaskSampler) -> list[Group]:
+    """Return as many demonstrations of the environment as the steps train."""
+    number, train = config.trainer.steps * config.rollout.groups, sampler.train
+    random = Random(derive_seed(config.trainer.seed, "demonstrations"))
+    places = random.sample(range(len(train)), min(len(train), 2 * number))
+    tools = {
+        name: frozenset(tool.name for tool in agent.tools.use)
+        for name, agent in config.team.items()
+        if agent.tools is not None
+    }
+    return write_demonstrations(
+        context, [train[place] for place in places], number, tools=tools, seed=config.trainer.seed
+    )

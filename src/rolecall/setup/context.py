@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from rolecall.agents.agent import Policy
+from rolecall.agents.agent import Parser, Policy
 from rolecall.agents.chat_template import Tokenizer
+from rolecall.agents.parsers import parse_boxed
 from rolecall.core.interfaces.engine import Engine
+from rolecall.core.interfaces.environment import Environment
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.runtime.call_tree import IdleBarrier
 from rolecall.setup.agents import make_agents
@@ -28,7 +30,9 @@ def make_context(
     }
     connect(opened.chat_models, policies)
     return RolloutContext(
-        agents=make_agents(config, policies, parsers=plan.parsers, tools=opened.tools),
+        agents=make_agents(
+            config, policies, parsers=_fit_parsers(plan, opened.environment), tools=opened.tools
+        ),
         workflow=plan.workflow,
         options=plan.options,
         environment=opened.environment,
@@ -40,3 +44,17 @@ def make_context(
         barrier=barrier,
         counted_agent=config.evaluation.agent,
     )
+
+
+def _fit_parsers(plan: Plan, environment: Environment) -> dict[str, Parser | None]:
+    """Return the parsers, those of boxed answers replaced by the environment's own reading.
+
+    A parser that the config names stays.
+    """
+    own: Parser | None = getattr(environment, "parse_answer", None)
+    return {
+        name: own
+        if own is not None and parser is parse_boxed and plan.config.team[name].parser is None
+        else parser
+        for name, parser in plan.parsers.items()
+    }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rolecall.config.schema import WRITTEN
 from rolecall.core.errors import ConfigError, InfrastructureError
+from rolecall.core.interfaces.demonstrator import Demonstrator
 from rolecall.core.interfaces.environment import Environment
 from rolecall.core.json_types import Options
 from rolecall.demonstrations.offline_data import check_readable, check_shown
@@ -20,6 +22,8 @@ from rolecall.setup.tasks import Tasks, read_tasks
 from rolecall.setup.validate_algorithms import check_fork, num_candidates
 from rolecall.setup.validate_models import check_bases
 from rolecall.tools.use import ToolUse
+
+DEMONSTRATORS = ("code", "math", "search", "tool_use")  # environments that write demonstrations
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ async def check_environment(environment: Environment) -> None:
 
 def _check_data(plan: Plan) -> None:
     """Check that the data can be read; its rows are read where the tokenizers are."""
-    if (file := plan.config.rollout.data) is not None:
+    if (file := plan.config.rollout.data) not in (None, WRITTEN):
         try:
             check_readable(file)
         except ValueError as error:
@@ -126,7 +130,25 @@ def _environment(plan: Plan, models: ChatModels) -> Environment:
     return environment
 
 
+def _check_demonstrator(plan: Plan, environment: Environment) -> None:
+    """Check that the environment can write the demonstrations that are asked of it."""
+    config = plan.config
+    if config.rollout.data != WRITTEN:
+        return
+    if not isinstance(environment, Demonstrator):
+        raise ConfigError(
+            f"rollout.data: environment {config.environment.name!r} writes no demonstrations; "
+            f"these do: {', '.join(DEMONSTRATORS)}; or name a file of them"
+        )
+    native = [n for n, a in config.team.items() if a.tools and a.tools.format == "native"]
+    if native:
+        raise ConfigError(
+            f"team.{native[0]}.tools.format: demonstrations write calls in tags; write tags"
+        )
+
+
 def _tasks(plan: Plan, environment: Environment) -> Tasks:
+    _check_demonstrator(plan, environment)
     tasks = read_tasks(plan.config, environment)
     number = num_candidates(plan.config, plan.workflow) or 2
     firsts = [source[0] for source in tasks.sampler.parts.values()]

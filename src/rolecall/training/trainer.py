@@ -23,6 +23,7 @@ from rolecall.environments.validation import SPLIT
 from rolecall.learners.mismatch import Alarm
 from rolecall.monitor import metrics
 from rolecall.monitor.comparison import TEST, evaluations
+from rolecall.monitor.diagnosis import Diagnosis, diagnose, group_by_task
 from rolecall.rollout.episodes import Rollout
 from rolecall.runtime import event_loop_watchdog
 from rolecall.runtime.call_tree import task_factory
@@ -96,6 +97,7 @@ class Trainer:
         self.alarm = Alarm(exact=exact)
         for policies, account in run.accounts.items():
             account.keep(folder.spent(policies))
+        self._diagnosed: set[str] = set()  # cases of steps without a signal that were told
         self._compared = False  # whether sampler and learner were, in this process
         self.earlier_s = 0.0
 
@@ -272,6 +274,7 @@ class Trainer:
         self._check_mismatch(updates)
         moves = any(group.algorithm.moves_policies for group in self.run.algorithm_groups)
         self.idle = 0 if updates or not moves else self.idle + 1
+        diagnosis = self._diagnose(rollout) if self.idle and not self.run.data else None
         silent = self.signals.after_step(turn for e in rollout.episodes for turn in e.turns)
         if self.idle < self.config.trainer.idle_steps:
             for agent in silent:
@@ -288,7 +291,18 @@ class Trainer:
                 f"nothing to train on in {self.idle} steps in a row (up to step {self.done}): "
                 f"{len(rollout.groups)} groups were left of {self.config.rollout.groups}, and no "
                 f"turn in them did better than another{error}"
+                + ("" if diagnosis is None else f". {diagnosis.summary()}")
             )
+
+    def _diagnose(self, rollout: Rollout) -> Diagnosis:
+        """Say why a step had no signal, once for each case."""
+        context = self.run.context
+        groups = group_by_task([*rollout.episodes, *rollout.unused])
+        diagnosis = diagnose(groups, context.agents, context.environment)
+        if diagnosis.case not in self._diagnosed:
+            self._diagnosed.add(diagnosis.case)
+            notices.warning("step %d: %s", self.done, "\n".join(diagnosis.lines()))
+        return diagnosis
 
     def _check_mismatch(self, updates: dict[str, Update]) -> None:
         """Check fresh turns of unfiltered sampling; in stale ones the difference is drift."""

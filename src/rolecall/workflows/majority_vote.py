@@ -14,7 +14,6 @@ from rolecall.agents.parsers import parse_boxed
 from rolecall.agents.team import Member, Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
-from rolecall.grading.math.answers import extract
 from rolecall.workflows.base import workflow
 
 
@@ -59,7 +58,7 @@ async def elect(world: World, turns: list[Turn]) -> str:
     """Return the text of the first turn whose answer has the most votes; "" if all abstain."""
     votes: list[tuple[str, list[Turn]]] = []
     for turn in turns:
-        value = None if turn.finish == "length" else extract(turn.text)
+        value = None if turn.finish == "length" else world.find_answer(turn.text)
         if value is None:
             turn.info["abstained"] = True
             continue

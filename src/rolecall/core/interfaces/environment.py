@@ -8,6 +8,7 @@ from typing import Protocol
 
 from rolecall.core.interfaces.tool import Tool
 from rolecall.core.json_types import JsonObject
+from rolecall.core.tags import find_box
 from rolecall.core.types import Episode, Task
 
 ENDLESS = 1_000_000_000  # length of a split that is generated without end
@@ -23,6 +24,15 @@ class Observation:
     team: float = 0.0  # of the whole team, for the state it is in now
     done: bool = False
     info: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """Overrides of the config that an environment suggests where a run has no signal."""
+
+    easier: str = ""  # for easier tasks, such as environment.level=1
+    harder: str = ""
+    lenient: str = ""  # for an answer that is read in more forms
 
 
 class World:
@@ -58,6 +68,13 @@ class World:
         """Return whether two answers are the same answer, for votes."""
         return one.strip().casefold() == other.strip().casefold()
 
+    def find_answer(self, text: str) -> str | None:
+        """Return the answer that a text states, for votes; None if it states none.
+
+        By default the content of its last \\boxed{} after thinking.
+        """
+        return find_box(text)
+
     async def score(self, episode: Episode) -> dict[str, float]:
         """Outcome in [0, 1] for the "team" or for single agents."""
         raise ValueError(f"{type(self).__name__} does not score episodes")
@@ -77,6 +94,8 @@ class Environment(Protocol):
     """Tasks and worlds. A finite split is a list; an endless one a long lazy sequence.
 
     With `splits = ("train", "validation", "test")` it says that it has validation tasks too.
+    `suggestions` (Suggestions), `parse_answer` (a parser of turns) and `demonstrate` (see
+    `core.interfaces.demonstrator`) are optional.
     """
 
     def tasks(self, split: str) -> Sequence[Task]:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rolecall.core.async_types import Work
+from rolecall.core.interfaces.demonstrator import Line, Scene
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.tags import find_program, find_tag, visible
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import GENERATED, gather, generates, list_sources
+from rolecall.environments.code.demonstrations import demonstrate
 from rolecall.environments.code.generated import GeneratedCode, Kind
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, mismatches, read_pair
 from rolecall.environments.code.rows import code_tasks, read_pairs
@@ -202,6 +204,10 @@ class CodeEnvironment:
     def _new_sandbox(self) -> Bubblewrap:
         """Make a sandbox; raises SandboxError if this machine can have none."""
         return Bubblewrap(packages=self._packages, unenforced=self._unenforced)
+
+    def demonstrate(self, scene: Scene) -> Line:
+        """Return what a good agent says; see `environments.code.demonstrations`."""
+        return demonstrate(scene)
 
     def open(self, task: Task, *, seed: int) -> World:
         return CodeWorld(task, self.sandbox, ran=self._ran, limits=self.limits, measure=self.score)

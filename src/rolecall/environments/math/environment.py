@@ -6,20 +6,23 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from rolecall.core.interfaces.environment import Observation, World
+from rolecall.core.interfaces.demonstrator import Line, Scene
+from rolecall.core.interfaces.environment import Observation, Suggestions, World
 from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import find_tag
-from rolecall.core.types import Episode, Task
+from rolecall.core.types import Episode, Task, Turn
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import GENERATED, gather, generates, list_sources
+from rolecall.environments.math.demonstrations import demonstrate
 from rolecall.environments.math.generated import Generated, Kind
 from rolecall.environments.math.rows import math_tasks
-from rolecall.grading.math.answers import extract
+from rolecall.grading.math.answers import AnswerForm, extract
 from rolecall.grading.math.equivalence import MathJudge
 
 notices = logging.getLogger("rolecall.notices")
 LOOKING_S = 60.0  # for references that no parser reads; a few thousand need a second or two
 KINDS: tuple[Kind, ...] = ("expression", "equation", "word")
+FORMS_REPORTED: dict[str, AnswerForm] = {"strict": "boxed", "lenient": "any"}
 
 
 class MathEnvironment:
@@ -33,6 +36,7 @@ class MathEnvironment:
         kinds: list[Kind] | None = None,
         test_size: int | None = None,
         where: JsonObject | None = None,
+        answer: AnswerForm = "boxed",
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
         level: operations in a generated problem; by default 2.
@@ -40,6 +44,9 @@ class MathEnvironment:
         test_size: generated test problems; by default 600.
         where: columns with the value, or the list of values, of the rows to be taken:
             {year: [2023, 2024]}; a source of which no row has the column is taken as it is.
+        answer: what counts as the answer: the last \\boxed{} (`boxed`); a box, or what stands after
+            `####` or "Answer:" (`marked`); the last number (`last`); or the first of these that a
+            text has (`any`). Evaluations report `boxed` and `any` beside each other.
 
         Options of generated problems are errors where nothing is generated.
         """
@@ -57,6 +64,7 @@ class MathEnvironment:
         named = self.sources["train"] + self.sources["test"]
         if self.where and {*named} == {GENERATED}:
             raise ValueError("where has no effect, because all problems are generated; remove it")
+        self.answer = answer
         self.judge = MathJudge()
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -100,22 +108,40 @@ class MathEnvironment:
                 unreadable[0],
             )
 
+    @property
+    def suggestions(self) -> Suggestions:
+        """What to change where a run has no signal."""
+        is_generated = self.sources["train"] == [GENERATED]
+        return Suggestions(
+            easier=f"environment.level={self.level - 1}" if is_generated and self.level > 1 else "",
+            harder=f"environment.level={self.level + 1}" if is_generated and self.level < 6 else "",
+            lenient="" if self.answer == "any" else "environment.answer=any",
+        )
+
+    def demonstrate(self, scene: Scene) -> Line:
+        """Return what a good agent says; see `environments.math.demonstrations`."""
+        return demonstrate(scene, self.answer)
+
     def open(self, task: Task, *, seed: int) -> World:
-        return MathWorld(task, self.judge)
+        return MathWorld(task, self.judge, self.answer)
+
+    def parse_answer(self, turn: Turn) -> str | None:
+        """Return the answer of a turn in the form that counts; agents that box are read by it."""
+        return extract(turn.text, form=self.answer)
 
     async def close(self) -> None:
         await self.judge.close()
 
 
 class MathWorld(World):
-    """Scores the box in the workflow's answer: 1 if it equals the truth, else 0."""
+    """Scores the workflow's answer: 1 if it equals the truth, else 0."""
 
-    def __init__(self, task: Task, judge: MathJudge) -> None:
-        self.task, self.judge = task, judge
+    def __init__(self, task: Task, judge: MathJudge, form: AnswerForm = "boxed") -> None:
+        self.task, self.judge, self.form = task, judge, form
         self.solved = False  # whether the newest proposed answer is right
 
     async def fork(self) -> MathWorld:
-        fork = MathWorld(self.task, self.judge)
+        fork = MathWorld(self.task, self.judge, self.form)
         fork.solved = self.solved
         return fork
 
@@ -128,9 +154,13 @@ class MathWorld(World):
         if verdict is not None:
             right = (verdict.strip().lower() == "approve") == self.solved
             return self._seen(action, reward=float(right))
-        value = extract(action)
+        value = self.find_answer(action)
         self.solved = value is not None and (await self.judge.equal(value, self.task.answer)).equal
         return self._seen(action)
+
+    def find_answer(self, text: str) -> str | None:
+        """Return the answer in the form that counts."""
+        return extract(text, form=self.form)
 
     async def equal(self, one: str, other: str) -> bool:
         """Return whether two boxed values are equal."""
@@ -141,10 +171,19 @@ class MathWorld(World):
         return Observation(action, key=str(solved), reward=reward, team=solved)
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        value = extract(episode.answer)
-        if value is None or episode.is_truncated:
-            return {"team": 0.0}
-        verdict = await self.judge.equal(value, self.task.answer)
-        if verdict.reason in ("text", "timeout", "memory", "crash"):
-            episode.count(f"judge_{verdict.reason}")
-        return {"team": float(verdict.equal)}
+        """Return the team's score; note on the episode whether a box, and any form, is right."""
+        graded: dict[str | None, float] = {None: 0.0}  # by the value
+
+        async def grade(form: AnswerForm) -> float:
+            value = None if episode.is_truncated else extract(episode.answer, form=form)
+            if value is not None and value not in graded:
+                verdict = await self.judge.equal(value, self.task.answer)
+                if form == self.form and verdict.reason in ("text", "timeout", "memory", "crash"):
+                    episode.count(f"judge_{verdict.reason}")
+                graded[value] = float(verdict.equal)
+            return graded[value]
+
+        score = await grade(self.form)
+        for name, form in FORMS_REPORTED.items():
+            episode.metrics[f"answer/{name}"] = await grade(form)
+        return {"team": score}

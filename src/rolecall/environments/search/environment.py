@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from rolecall.core.interfaces.demonstrator import Line, Scene
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.interfaces.tool import Tool
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import GENERATED, gather, generates, list_sources
+from rolecall.environments.search.demonstrations import demonstrate
 from rolecall.environments.search.generated import HopWorld
 from rolecall.environments.search.rows import search_tasks
 from rolecall.grading.qa import exact_match, f1, targets
@@ -98,6 +100,10 @@ class SearchEnvironment:
             return tasks[: self.test_size] if split == "test" else tasks
 
         return gather(self.sources[split], read=read)
+
+    def demonstrate(self, scene: Scene) -> Line:
+        """Return what a good agent says; see `environments.search.demonstrations`."""
+        return demonstrate(scene)
 
     def open(self, task: Task, *, seed: int) -> World:
         return SearchWorld(task, self.client, topk=self.topk, metric=self.metric)

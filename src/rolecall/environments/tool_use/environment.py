@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Literal, get_args
 
+from rolecall.core.interfaces.demonstrator import Line, Scene
 from rolecall.core.interfaces.environment import ENDLESS, Observation, World
 from rolecall.core.interfaces.tool import Tool, ToolError
 from rolecall.core.json_types import JsonObject
@@ -19,6 +20,7 @@ from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import GENERATED, LazyTasks, gather, generates, list_sources
 from rolecall.environments.text.rows import text_tasks
+from rolecall.environments.tool_use.demonstrations import demonstrate
 from rolecall.grading.math.tidy import tidy
 from rolecall.grading.math.values import Number, read
 from rolecall.grading.qa import exact_match, targets
@@ -118,6 +120,10 @@ class ToolUseEnvironment:
             return Orders(split, kinds=self.kinds, size=size)
 
         return gather(self.sources[split], read=read_in)
+
+    def demonstrate(self, scene: Scene) -> Line:
+        """Return what a good agent says; see `environments.tool_use.demonstrations`."""
+        return demonstrate(scene)
 
     def open(self, task: Task, *, seed: int) -> World:
         return ToolUseWorld(task)

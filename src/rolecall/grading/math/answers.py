@@ -5,35 +5,34 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from typing import Literal
 
-from rolecall.core.tags import visible
+from rolecall.core.tags import find_box, visible
 
-BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is content
-TOKEN = re.compile(r"[^\s{}$]+")
+AnswerForm = Literal["boxed", "marked", "last", "any"]
 STATED = re.compile(r"answer\s*(?:is\b|:)[\s:*]*([^\n]+)", re.IGNORECASE)
 NUMBER = re.compile(r"-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?")
 NOTE = re.compile(r"\s*\((?:both|all|either|any)\b[^()]*accepted[^()]*\)\s*$", re.IGNORECASE)
 
 
-def extract(text: str, *, fallback: bool = False) -> str | None:
-    r"""Return the answer that a text ends with: its last complete box after thinking, or None.
+def extract(text: str, *, form: AnswerForm = "boxed") -> str | None:
+    r"""Return the answer that a text ends with after thinking, or None.
 
     extract(r"<think>\boxed{1}</think> so \boxed{\frac{1}{2}}.") -> r"\frac{1}{2}"
+    extract("2 + 2 = 4, so it is 4 apples.", form="last") -> "4"
 
-    With `fallback` a text without a box may also state its answer after `####`, after
-    "Answer:" or "answer is", or as its last number.
+    `boxed`: its last complete box. `marked`: the box, else what stands after `####`, "Answer:" or
+    "answer is". `last`: its last number. `any`: the box, else a mark, else the last number.
     """
     spoken = visible(text)
-    closings = _closings(spoken)
-    for box in reversed(list(BOX.finditer(spoken))):
-        start = box.end()
-        if start in closings:
-            return spoken[start + 1 : closings[start]].strip()
-        token = TOKEN.match(spoken, start)
-        if token:
-            return token.group().rstrip(".,;:*)")
-    return _stated(spoken) if fallback else None
+    if form == "last":
+        return _last_number(spoken)
+    value = find_box(spoken)
+    if value is None and form != "boxed":
+        value = _marked(spoken)
+    if value is None and form == "any":
+        value = _last_number(spoken)
+    return value
 
 
 def references(truth: object) -> list[str]:
@@ -88,24 +87,16 @@ def _without_dollars(text: str) -> str:
     return text
 
 
-def _closings(text: str) -> dict[int, int]:
-    """Position of each opening brace that is closed -> position of its closing one."""
-    pairs: dict[int, int] = {}
-    opened: list[int] = []
-    for match in BRACE.finditer(text):
-        if match.group() == "{":
-            opened.append(match.start())
-        elif match.group() == "}" and opened:
-            pairs[opened.pop()] = match.start()
-    return pairs
-
-
-def _stated(text: str) -> str | None:
+def _marked(text: str) -> str | None:
     if "####" in text:
         lines = text.rpartition("####")[2].strip().splitlines()
         return lines[0].strip() if lines else None
     stated = STATED.findall(text)
     if stated and stated[-1].strip(" *."):
         return _without_dollars(stated[-1].strip(" *."))
-    numbers = NUMBER.findall(text)
-    return numbers[-1] if numbers else None
+    return None
+
+
+def _last_number(text: str) -> str | None:
+    numbers: list[str] = NUMBER.findall(text)
+    return numbers[-1].rstrip(",") if numbers else None
