@@ -14,7 +14,7 @@ WORKERS := $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help gpu gpu-needs gpu-archive demo system-packages real-tokenizers test test-without-system-packages test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
+.PHONY: help gpu gpu-needs gpu-archive demo demo-real real-model system-packages real-tokenizers test test-without-system-packages test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | expand --tabs=30
@@ -32,6 +32,14 @@ $(VENV)/dev: $(VENV)/demo
 demo: $(VENV)/demo  ## Train two agents on this machine.
 	$(BIN)/rolecall train math
 
+$(VENV)/gguf: $(VENV)/demo
+	$(UV) -c constraints.txt -e ".[gguf]"
+	touch $@
+
+demo-real: $(VENV)/gguf  ## Train two agents on a pretrained language model, ten minutes.
+	$(BIN)/rolecall fetch smollm2-135m
+	$(BIN)/rolecall train real_math
+
 # Installs what tests need of the system, or says how; tests that need what is missing are skipped.
 system-packages:  ## Install what tests need of the system, or say how.
 	.ci/system-packages
@@ -39,6 +47,10 @@ system-packages:  ## Install what tests need of the system, or say how.
 # Tokenizers of real models, kept in the user's cache; tests of those that cannot be had are skipped.
 real-tokenizers: $(VENV)/dev  ## Fetch the tokenizers of real models into the cache.
 	$(BIN)/python -m tests.real.fetch
+
+# A pretrained model of 135 million weights, kept in the user's cache; without it its tests are skipped.
+real-model: $(VENV)/dev  ## Fetch the small language model that tests use.
+	-$(BIN)/rolecall fetch smollm2-135m
 
 # One thread for each of the processes: threads of two processes on the same cores wait for one
 # another. `OMP_NUM_THREADS=2 .venv/bin/python -m pytest` is the same with two threads.

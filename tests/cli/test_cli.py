@@ -266,10 +266,8 @@ def test_a_run_folder_of_another_config_or_without_a_run_is_refused(config, tmp_
     assert "step-9" in refused("eval", run, "--checkpoint", "step-9", capsys=capsys)
 
 
-@pytest.mark.parametrize(
-    ("told", "status"),
-    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.evidence)],
-)
+@pytest.mark.evidence  # tests/runtime/test_interrupts.py stops a run at several moments
+@pytest.mark.parametrize(("told", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_told_to_end_saves_and_says_how_to_resume(config, tmp_path, told, status):
     folder = tmp_path / "run"
     command = [

@@ -111,7 +111,8 @@ def test_a_coder_and_a_tester_are_shown_programs_and_tests(model_folder, tmp_pat
         {"name": "code", "level": 1, "packages": False},
         {"coder": {}, "tester": {}},
     )
-    _, groups = groups_of(model_folder, tmp_path, case)
+    file = write(tmp_path / "c.yaml", config(model_folder, *case))
+    groups = build(load_plan(file, ["trainer.steps=1"])).data
     texts = {episode.turns[0].agent: episode.turns[0].text for [episode] in groups}
     assert texts["coder"].startswith("```python\n")
     assert texts["tester"].startswith("<tests>\n")

@@ -18,6 +18,7 @@ from rolecall.cli.main import add_commands_of_packages, app
 from rolecall.config.load import load
 from rolecall.config.registry import BUILT_IN
 from tests.docs.pages import bodies
+from tests.support.evidence import leave_to_evidence
 from tests.toy import command
 
 pytestmark = pytest.mark.slow
@@ -186,7 +187,10 @@ def how_to_commands() -> list[str]:
     return [line.partition("#")[0] for line in lines if line.startswith("rolecall train math ")]
 
 
-@pytest.mark.parametrize("line", how_to_commands())
+LINES = how_to_commands()
+
+
+@pytest.mark.parametrize("line", leave_to_evidence(LINES, keep=LINES[::3]))
 def test_a_command_that_a_page_shows_trains(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [word for word in shlex.split(line)[1:] if not word.startswith("--output")]

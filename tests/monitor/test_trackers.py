@@ -47,6 +47,7 @@ def wandb_records(data: bytes):
         place += 7 + size
 
 
+@pytest.mark.evidence  # it starts a process of wandb
 def test_wandb_writes_offline_into_the_run_folder(tmp_path):
     pytest.importorskip("wandb", reason="the extra rolecall[wandb] is not installed")
     from wandb.proto.wandb_internal_pb2 import Record

@@ -91,6 +91,8 @@ def test_each_stage_begins_with_the_weights_of_the_one_before(straight, model_fo
     demos, trained, after, final = summary
     assert demos["rows"] == len((run / "demos/data.jsonl").read_text().splitlines()) == 3
     assert trained["after"]["avg@2"] == after["before"]["avg@2"]
+    played, copied = run / "warm/evaluation-000002.parquet", run / "rl/evaluation-000000.parquet"
+    assert played.read_bytes() == copied.read_bytes()  # times of a second one would differ
     assert final["after"]["num_tasks"] == 3
     assert moments(run, "rl") == [3.0]
     page = (run / "report.html").read_text()

@@ -36,7 +36,9 @@ SHOWS = {
     "doctor": ["trying out cpu"],
 }
 # Those that are quick, and those that show their own progress or serve until they are ended.
-OTHERS = {"show", "compare", "import", "info", "tiny build", "serve sandbox", "serve search"}
+OTHERS = {
+    "show", "compare", "import", "info", "fetch", "tiny build", "serve sandbox", "serve search",
+}  # fmt: skip
 
 
 def names() -> set[str]:

@@ -48,7 +48,10 @@ def trained(config: dict, folder: Path):
     "changes",
     [
         {"engine": {"name": ENGINE, "options": {"most_at_once": 2}}},
-        {"engine": {"name": BACKEND, "options": {"most_at_once": 2}}},
+        pytest.param(
+            {"engine": {"name": BACKEND, "options": {"most_at_once": 2}}},
+            marks=pytest.mark.evidence,
+        ),
         {"learner": {"name": LEARNER, "options": {"momentum": 0.5}}, "algorithm": "rloo"},
         {"algorithm": ALGORITHM, "critics": {"scores": {}}},
     ],

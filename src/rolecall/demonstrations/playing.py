@@ -38,13 +38,15 @@ def write_demonstrations(
         asyncio.get_running_loop().set_task_factory(task_factory)
         groups: list[Group] = []
         with activity("writing demonstrations", total=number) as now:
-            for start in range(0, len(tasks), AT_ONCE):
-                some = tasks[start : start + AT_ONCE]
-                one = (_demonstrate(context, task, tools=tools, seed=seed) for task in some)
-                groups += [group for played in await asyncio.gather(*one) for group in played]
+            start = 0
+            while len(groups) < number and start < len(tasks):
+                some = tasks[start : start + min(AT_ONCE, number - len(groups))]
+                start += len(some)
+                played = await asyncio.gather(
+                    *(_demonstrate(context, task, tools=tools, seed=seed) for task in some)
+                )
+                groups += [group for one in played for group in one]
                 now.done = min(number, len(groups))
-                if len(groups) >= number:
-                    break
         return groups[:number]
 
     groups = asyncio.run(everything())

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from rolecall.config.load import load_stages
+from rolecall.config.schema import Config
 from rolecall.config.stages import DATA
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import stages_page, summary, terminal
-from rolecall.monitor.comparison import TEST
+from rolecall.monitor.comparison import TEST, evaluations
 from rolecall.runs.export_data_set import play_now, read_episodes
 from rolecall.runs.export_data_set import write as write_rows
 from rolecall.runs.finished import is_finished, summarise
@@ -46,9 +48,11 @@ class StageRun:
         carried: Carried,
         later: list[str],
         *,
+        previous: StageRun | None,
         allow_changes: bool,
         stop: Stop,
     ) -> None:
+        self.previous = previous
         self.stage, self.top, self.carried, self.later = part.stage, top, carried, later
         self.allow_changes, self.stop = allow_changes, stop
         self.declared = part.config
@@ -107,6 +111,21 @@ class StageRun:
     def _begin(self, run: Run) -> None:
         for line in self.carried.begin(run, self.declared, self.stage):
             console.print(line, soft_wrap=True, highlight=False)
+        if self.stage.kind == "train" and self.previous is not None:
+            self._take_over_evaluation(self.previous)
+
+    def _take_over_evaluation(self, previous: StageRun) -> None:
+        """Begin with the last evaluation of the stage before, where it scored this very team."""
+        scored = [r for r in evaluations(previous.folder.read_metrics()) if r["when"] == "after"]
+        if not scored or _what_is_evaluated(previous.declared) != _what_is_evaluated(self.declared):
+            return
+        file = previous.folder.path / f"evaluation-{scored[-1]['step']:06d}.parquet"
+        if file.is_file():
+            shutil.copyfile(file, self.folder.path / "evaluation-000000.parquet")
+        record = {**scored[-1], "step": 0, "when": "before"}
+        record.pop("time/run_s", None)
+        self.folder.append_metrics(record)
+        terminal.show_evaluation(record)
 
     def _collected(self) -> Found:
         options = self.stage.collect
@@ -173,18 +192,32 @@ def train(
     with folder.lock():
         _check_begun(folder.path, parts, allow_changes=allow_changes)
         _declare(folder, write_stages(parts))
-        carried, results = Carried(), []
+        carried, results, one = Carried(), [], None
         for number, planned in enumerate(parts):
             console.print(_told(planned, number, len(parts)), soft_wrap=True, highlight=False)
             later = [other.name for other in parts[number + 1 :]]
             one = StageRun(
-                planned, folder.path, carried, later, allow_changes=allow_changes, stop=stop
-            )
+                planned, folder.path, carried, later,
+                previous=one, allow_changes=allow_changes, stop=stop,
+            )  # fmt: skip
             results.append({"name": planned.name, "kind": planned.stage.kind, **one.run()})
             _write(folder, results)
             make_room()
     console.print(f"Wrote {folder.path}: report.html, summary.json, a folder for each stage")
     return {"stages": results}
+
+
+def _what_is_evaluated(config: Config) -> Found:
+    """Return the parts of a config that decide what an evaluation plays and how it is scored."""
+    parts = config.model_dump(
+        include={"team", "policies", "workflow", "environment", "engine", "learner", "evaluation"}
+    )
+    for agent in parts["team"].values():
+        del agent["algorithm"]
+    for policy in parts["policies"].values():
+        del policy["optimizer"], policy["reference"], policy["reference_update_every"]
+    del parts["evaluation"]["every"]
+    return parts | {"seed": config.trainer.seed}
 
 
 def _declare(folder: RunFolder, text: str) -> None:
