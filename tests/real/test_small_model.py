@@ -82,9 +82,9 @@ def test_a_team_without_a_signal_is_told_what_to_do(tmp_path, capsys):
 
 
 @pytest.mark.evidence
-def test_two_steps_of_a_warm_start_bring_it_nearer_to_the_form(tmp_path, capsys):
+def test_a_few_steps_of_a_warm_start_bring_it_nearer_to_the_form(tmp_path, capsys):
     made = config() | {"evaluation": {"tasks": 4, "samples": 1}}
-    made["trainer"] = {"steps": 1, "warm_start": {"steps": 4, "rows": 16, "lr": 2e-4}}
+    made["trainer"] = {"steps": 1, "warm_start": {"steps": 6, "rows": 16, "lr": 5e-4}}
     team = write(tmp_path / "c.yaml", made)
     rolecall("train", team, "--output", tmp_path / "run", capsys=capsys)
     lines = (tmp_path / "run/warm_start/metrics.jsonl").read_text().splitlines()
