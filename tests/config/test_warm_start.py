@@ -6,6 +6,7 @@ import pytest
 
 from rolecall.config.load import load, load_stages
 from rolecall.core.errors import ConfigError
+from rolecall.setup.plan import load_plan
 from tests.toy import solo_config, write
 
 
@@ -77,6 +78,13 @@ def test_adapters_have_a_rate_of_their_own(file):
 def test_what_it_cannot_be_is_told(file, overrides, says):
     with pytest.raises(ConfigError, match=says):
         load_stages(file, overrides)
+
+
+def test_a_stage_has_no_warm_start_of_its_own(model_folder, tmp_path):
+    stage = {"name": "one", "trainer": {"warm_start": 3}}
+    file = write(tmp_path / "c.yaml", solo_config(model_folder) | {"stages": [stage]})
+    with pytest.raises(ConfigError, match=r"trainer\.warm_start: a single stage has none"):
+        load_plan(file, ["stage=one"])
 
 
 def test_a_file_with_stages_has_no_short_form(model_folder, tmp_path):

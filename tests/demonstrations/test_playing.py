@@ -37,12 +37,15 @@ def config(model_folder, workflow, environment, team) -> dict:
     }
 
 
-DEBATER = {"role": "debater"}
+DEBATER, VERIFIER = {"role": "debater"}, {"role": "verifier"}
 MATH = {"name": "math", "level": 1}
 TOOLS = {"tools": {"use": ["calculator"], "format": "tags"}}
 ORDERS = {"tools": {"use": ["world", "calculator"], "format": "tags"}}
 CASES = {
     "solver and verifier": ("solver_verifier", MATH, {"solver": {}, "verifier": {}}),
+    "two verifiers": (
+        "solver_verifier", MATH, {"solver": {}, "ann": VERIFIER, "ben": VERIFIER},
+    ),
     "one solver": ("single", MATH, {"solver": {}}),
     "a marked answer": ("single", {**MATH, "answer": "marked"}, {"solver": {}}),
     "the last number": ("single", {**MATH, "answer": "last"}, {"solver": {}}),

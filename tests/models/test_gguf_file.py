@@ -75,7 +75,7 @@ def test_halves_stay_halves(small, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"kind": "adapter"}, "holds a adapter and not a model"),
+        ({"kind": "adapter"}, "is of the type 'adapter' and no model"),
         ({"parts": 3}, "one of 3 parts"),
         ({"architecture": "nobody"}, "cannot be read by transformers"),
         ({"leave_out": "blk.1.ffn_up.weight"}, "lacks 1 weights"),

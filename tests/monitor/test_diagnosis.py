@@ -110,3 +110,9 @@ def test_attempts_that_differ_in_the_reward_of_a_turn_are_a_signal():
     one, other = group([0, 0])
     other.turns[0].rewards["format"] = 1.0
     assert diagnose([[one, other]], agents(), World()).case == "signal"
+
+
+def test_attempts_of_different_lengths_that_earn_nothing_are_no_signal():
+    one, other = group([0, 0])
+    other.turns.append(turn(episode="a:1", path=(1,)))
+    assert diagnose([[one, other]], agents(), World()).case == "all wrong"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from rolecall.models.known_models import KNOWN_MODELS, find_fetched
+from rolecall.models.known_models import KNOWN_MODELS, fetched_folder, find_fetched
 
 GGUF = ".gguf"
 
@@ -46,16 +46,17 @@ def locate(base: str) -> str:
         return model.hub if fetched is None else str(fetched)
     looks_local = base.startswith((".", "/", "~")) or base.count("/") != 1
     if looks_local or path.exists():
-        names = ", ".join(KNOWN_MODELS)
-        raise ValueError(
-            f"base {base!r}: there is no such model folder; write a folder, a GGUF file, a name on "
-            f"the hub, tiny:NAME, or one of: {names}"
-        )
+        raise ValueError(f"base {base!r}: there is no such model folder")
     return base
 
 
 def exported_name(base: str) -> str:
-    """Return the name by which transformers and PEFT find a base that an export names."""
-    if base in KNOWN_MODELS:
-        return KNOWN_MODELS[base].hub
+    """Return the name by which transformers and PEFT find a base that an export names.
+
+    A model that came from a package or a GGUF file is named by its folder: its weights are not
+    those of the hub.
+    """
+    if (model := KNOWN_MODELS.get(base)) is not None:
+        location = locate(base)
+        return location if location == str(fetched_folder(model)) else model.hub
     return locate(base) if base.endswith(GGUF) else base

@@ -86,7 +86,7 @@ def _check(file: Path, label: str, place: Path) -> torch.dtype:
         ) from error
     kind = _read_text(reader, "general.type") or "model"
     if kind != "model":
-        raise ValueError(f"{label} holds a {kind} and not a model; write the file of a model")
+        raise ValueError(f"{label} is of the type {kind!r} and no model; write the file of a model")
     if (parts := _read_number(reader, "split.count")) > 1:
         raise ValueError(
             f"{label} is one of {parts} parts; join them with `llama-gguf-split --merge` first"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Literal
@@ -96,7 +96,7 @@ def diagnose(
     if not episodes:
         return Diagnosis("failed", len(groups), 0, {})
     shares = _shares(episodes, [turn for _, turn in turns])
-    case = _case(groups, shares)
+    case = _case(groups, shares, trained)
     return Diagnosis(
         case,
         len(groups),
@@ -116,9 +116,8 @@ def group_by_task(episodes: Iterable[Episode]) -> list[Group]:
     return list(groups.values())
 
 
-def _case(groups: Sequence[Group], shares: Mapping[str, float]) -> Case:
-    outcomes = [[_outcome(episode) for episode in group] for group in groups if group]
-    if any(_differ(values) for values in outcomes):
+def _case(groups: Sequence[Group], shares: Mapping[str, float], trained: Collection[str]) -> Case:
+    if any(_differs(group, trained) for group in groups):
         return "signal"
     scores = [fmean(e.headline or 0.0 for e in group) for group in groups if group]
     if all(score >= 1.0 for score in scores):
@@ -132,13 +131,14 @@ def _case(groups: Sequence[Group], shares: Mapping[str, float]) -> Case:
     return "equal partial rewards"
 
 
-def _outcome(episode: Episode) -> tuple[float, ...]:
-    """Return what tells attempts apart: the outcome of each turn."""
-    return tuple(sorted(episode.total(turn) for turn in episode.turns))
-
-
-def _differ(values: list[tuple[float, ...]]) -> bool:
-    return len({tuple(round(one, 9) for one in value) for value in values}) > 1
+def _differs(group: Group, trained: Collection[str]) -> bool:
+    """Return whether turns of one trained agent at one task are worth different amounts."""
+    totals: dict[str, set[float]] = {name: set() for name in trained}
+    for episode in group:
+        for turn in episode.turns:
+            if turn.agent in totals:
+                totals[turn.agent].add(round(episode.total(turn), 9))
+    return any(len(values) > 1 for values in totals.values())
 
 
 def _shares(episodes: list[Episode], turns: list[Turn]) -> dict[str, float]:

@@ -8,10 +8,15 @@ from pathlib import Path
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import first_line
-from rolecall.models.base_location import locate
+from rolecall.models.base_location import GGUF, locate
+from rolecall.models.known_models import KNOWN_MODELS
 from rolecall.setup.bases import list_bases
 
 Problems = Iterator[str]
+HOW_TO_NAME_ONE = (
+    "write a model's folder, a GGUF file, a hub name, tiny:NAME, or one of "
+    f"{', '.join(KNOWN_MODELS)}"
+)
 
 
 def check_bases(config: Config) -> Problems:
@@ -20,7 +25,8 @@ def check_bases(config: Config) -> Problems:
         try:
             path = Path(locate(base))
         except ValueError as error:
-            yield f"{key}: {error}"
+            hint = "" if base.endswith(GGUF) else f"; {HOW_TO_NAME_ONE}"
+            yield f"{key}: {error}{hint}"
             continue
         if path.is_dir() and not (path / "config.json").is_file():
             yield f"{key}: {base!r} has no config.json; write the folder of a model"

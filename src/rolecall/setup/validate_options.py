@@ -34,6 +34,11 @@ def check_config(config: Config, chat_policies: Collection[str] = ()) -> Problem
     for name in RESERVED:
         if name in config.team:
             yield f"team.{name}: workflows need this name themselves; choose another"
+    if config.trainer.warm_start:
+        yield (
+            "trainer.warm_start: a single stage has none; write it beside `team`, or add a stage "
+            "with algorithm: sft and rollout.data: environment"
+        )
     yield from _check_effects(config, chat_policies)
     yield from _check_opponents(config)
     yield from _check_cross_policy(config)

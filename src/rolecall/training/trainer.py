@@ -294,11 +294,13 @@ class Trainer:
                 + ("" if diagnosis is None else f". {diagnosis.summary()}")
             )
 
-    def _diagnose(self, rollout: Rollout) -> Diagnosis:
-        """Say why a step had no signal, once for each case."""
+    def _diagnose(self, rollout: Rollout) -> Diagnosis | None:
+        """Say why a step had no signal, once for each case; None where it had one."""
         context = self.run.context
         groups = group_by_task([*rollout.episodes, *rollout.unused])
         diagnosis = diagnose(groups, context.agents, context.environment)
+        if diagnosis.case == "signal":  # something else kept it from the update
+            return None
         if diagnosis.case not in self._diagnosed:
             self._diagnosed.add(diagnosis.case)
             notices.warning("step %d: %s", self.done, "\n".join(diagnosis.lines()))

@@ -69,7 +69,8 @@ def _miss(scene: Scene) -> str:
 
 
 def _judge(scene: Scene, form: AnswerForm) -> str:
-    value = extract(scene.transcript[-1][1], form=form)
+    solution = next(text for _, text in reversed(scene.transcript) if "<verify>" not in text)
+    value = extract(solution, form=form)
     verdict = "approve" if value == str(scene.task.answer) else "reject"
     return f"{_work(scene.task)}. <verify>{verdict}</verify>"
 
