@@ -95,7 +95,9 @@ def test_weights_of_a_rank_on_another_node_come_to_the_trainers(
 ):
     options, copies = RaySession.actor_options, noted_copies(monkeypatch)
     monkeypatch.setattr(
-        RaySession, "options_of", lambda *a, **more: options(*a, **more | {"avoided": session.here})
+        RaySession,
+        "actor_options",
+        lambda *a, **more: options(*a, **more | {"avoided": session.here}),
     )
     hosts = RankActors(session, "rank", [None])
     group = RankGroup(1, hosts=hosts)
@@ -120,7 +122,7 @@ def test_weights_go_from_the_ranks_machine_to_the_engines_and_not_over_the_train
     nodes = sorted(node["NodeID"] for node in session.nodes())
     others_first = 1 + nodes.index(session.here)
     monkeypatch.setattr(
-        RaySession, "options_of", lambda self, n, **more: options(self, n + others_first, **more)
+        RaySession, "actor_options", lambda self, n, **more: options(self, n + others_first, **more)
     )
     hosts = RankActors(session, "rank", [None, None])
     group = RankGroup(2, hosts=hosts)
@@ -172,7 +174,9 @@ def test_a_machine_that_goes_before_its_weights_are_fetched_is_a_lost_rank(
 ):
     options = RaySession.actor_options
     monkeypatch.setattr(
-        RaySession, "options_of", lambda *a, **more: options(*a, **more | {"avoided": session.here})
+        RaySession,
+        "actor_options",
+        lambda *a, **more: options(*a, **more | {"avoided": session.here}),
     )
     group = RankGroup(1, hosts=RankActors(session, "rank", [None]))
     cluster.remove_node(cluster.second, allow_graceful=False)
