@@ -41,6 +41,15 @@ are chips won a game. `code`, `data_science` and `mathchat` need bubblewrap
 | recipe | what it trains | what it shows | time | before | after |
 |---|---|---|---|---|---|
 """  # noqa: E501
+PRETRAINED = """
+## Recipes on a small pretrained model
+
+They train `smollm2-135m`, which is downloaded once ([Models](models.md#small-models-by-name)), on two CPU cores.
+[Results](results.md#a-pretrained-model) has their scores.
+
+| recipe | what it trains | what it shows | time |
+|---|---|---|---|
+"""
 LARGE = """
 ## Recipes for real models
 
@@ -68,6 +77,10 @@ class Recipe:
     def is_small(self) -> bool:
         return self.hardware.startswith(ON_A_LAPTOP)
 
+    @property
+    def is_pretrained(self) -> bool:
+        return self.is_small and "downloaded" in self.hardware
+
 
 def read(name: str) -> Recipe:
     """Read the comment. Raises ValueError where it does not say what it shows and needs."""
@@ -91,6 +104,12 @@ def read(name: str) -> Recipe:
 def first_sentence(text: str) -> str:
     """Return it; the dot of `Dr. MAS` ends none."""
     return re.split(r"(?<!Dr)\. (?=[A-Z])", text)[0].rstrip(".") + "."
+
+
+def pretrained_row(recipe: Recipe) -> str:
+    time = recipe.hardware.removeprefix(ON_A_LAPTOP).split(",")[0]
+    cells = (f"`{recipe.name}`", recipe.purpose, recipe.shows, time)
+    return f"| {' | '.join(shown(cell) for cell in cells)} |"
 
 
 def small_row(recipe: Recipe, learned: dict[str, tuple[float, float]]) -> str:
@@ -124,9 +143,15 @@ def scores() -> dict[str, tuple[float, float]]:
 def page() -> str:
     recipes = [read(name) for name in recipe_names()]
     learned = scores()
-    small = [small_row(recipe, learned) for recipe in recipes if recipe.is_small]
+    pretrained = [pretrained_row(recipe) for recipe in recipes if recipe.is_pretrained]
+    small = [
+        small_row(recipe, learned)
+        for recipe in recipes
+        if recipe.is_small and not recipe.is_pretrained
+    ]
     large = [large_row(recipe) for recipe in recipes if not recipe.is_small]
-    return HEAD + "\n".join(small) + "\n" + LARGE + "\n".join(large) + "\n"
+    parts = [(HEAD, small), (PRETRAINED, pretrained), (LARGE, large)]
+    return "".join(text + "\n".join(rows) + "\n" for text, rows in parts)
 
 
 if __name__ == "__main__":
