@@ -49,7 +49,7 @@ They train `smollm2-135m`, which is downloaded once ([Models](models.md#small-mo
 
 | recipe | what it trains | what it shows | time |
 |---|---|---|---|
-"""
+"""  # noqa: E501
 LARGE = """
 ## Recipes for real models
 
