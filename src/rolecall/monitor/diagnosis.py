@@ -204,8 +204,7 @@ def _suggest_lengths(turns: list[Turn], agents: Mapping[str, Agent]) -> list[str
         cut = fmean(turn.finish == "length" for turn in own)
         if cut <= 1 - KEPT:
             continue
-        limit = max(len(turn.tokens) for turn in own if turn.tokens is not None)
-        limit = agents[name].sampling.max_tokens or limit
+        limit = agents[name].sampling.max_tokens
         ended = sum(turn.finish != "length" for turn in own)
         if not ended:
             lines.append(

@@ -16,6 +16,7 @@ from rolecall.core.interfaces.learner import Update
 from rolecall.core.json_types import Record
 from rolecall.core.types import Episode, Turn
 from rolecall.rollout.episodes import Rollout
+from rolecall.rollout.evaluation_summary import measurements_by_name
 
 
 def is_dropped(turn: Turn) -> bool:
@@ -146,12 +147,7 @@ def _mean_by_name(episodes: list[Episode], prefix: str) -> dict[str, float]:
     `reward/correct/team` is what a reward function paid, unweighted; `answer/lenient` the share of
     right answers in any form.
     """
-    measured: dict[str, list[float]] = defaultdict(list)
-    for episode in episodes:
-        for name, value in episode.metrics.items():
-            if name.startswith(prefix):
-                measured[name].append(value)
-    return {name: _mean(values) for name, values in sorted(measured.items())}
+    return {n: _mean(values) for n, values in measurements_by_name(episodes, prefix).items()}
 
 
 def _of_agent(

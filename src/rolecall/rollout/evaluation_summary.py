@@ -82,7 +82,10 @@ class Tally:
         k = self.options.choose_k(samples)
         right = sum(score >= 1.0 for score in scores)
         passed = pass_at_k(len(group), right, k) if len(group) >= k else None
-        answers = mean_answers(group)
+        answers = {
+            name.removeprefix("answer/"): fmean(values)
+            for name, values in measurements_by_name(group, "answer/").items()
+        }
         self.tasks.append(
             TaskScore(task.source, task.family, samples, fmean(scores), passed, answers)
         )
@@ -141,14 +144,14 @@ class Tally:
         return f"pass@{max(ks)}" if len(ks) == 1 and max(ks) <= min(samples) else ""
 
 
-def mean_answers(episodes: Iterable[Episode]) -> dict[str, float]:
-    """Return the means of the measurements `answer/NAME` by name."""
-    values: dict[str, list[float]] = defaultdict(list)
+def measurements_by_name(episodes: Iterable[Episode], prefix: str) -> dict[str, list[float]]:
+    """Return the measurements whose names have a prefix, each of the episodes that have it."""
+    measured: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
         for name, value in episode.metrics.items():
-            if name.startswith("answer/"):
-                values[name.removeprefix("answer/")].append(value)
-    return {name: fmean(values[name]) for name in sorted(values)}
+            if name.startswith(prefix):
+                measured[name].append(value)
+    return dict(sorted(measured.items()))
 
 
 def _average(tasks: list[TaskScore]) -> str:

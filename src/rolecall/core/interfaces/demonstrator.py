@@ -28,7 +28,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What an agent says in a demonstration."""
+    """Holds what an agent says in a demonstration."""
 
     text: str
     imitated: bool = True  # False: a mistake, which is shown to others and learned by nobody

@@ -110,7 +110,7 @@ class MathEnvironment:
 
     @property
     def suggestions(self) -> Suggestions:
-        """What to change where a run has no signal."""
+        """Return what to change where a run has no signal."""
         is_generated = self.sources["train"] == [GENERATED]
         return Suggestions(
             easier=f"environment.level={self.level - 1}" if is_generated and self.level > 1 else "",
