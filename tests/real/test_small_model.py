@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rolecall.core.interfaces.engine import Request, Sampling
+from rolecall.engines.local import llama_pass
 from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.base_location import locate
 from rolecall.models.known_models import KNOWN_MODELS, find_fetched
@@ -45,6 +46,35 @@ def model(tokenizer):
 def prompt_of(tokenizer, question):
     messages = [{"role": "user", "content": question}]
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+
+
+def test_bfloat16_is_sampled_by_our_pass_which_is_nearer_to_float32_than_the_modules(
+    model, tokenizer
+):
+    loaded = load_model(NAME, device=torch.device("cpu"), dtype=torch.bfloat16)
+    rounded = LanguageModel(loaded, tokenizer)
+    text = "Ann has 5 coins. Ann gets 7 more. How many coins does Ann have now? 5 + 7 = 12."
+    tokens = torch.tensor(tokenizer.encode(text))
+    lengths, keep = torch.tensor([len(tokens)]), torch.arange(len(tokens))
+
+    def logprobs(one, ask):
+        taken = llama_pass.plain(one)
+        assert taken is not None
+        layout = taken.rows(lengths, like=taken.embedding if ask == "modules" else None)
+        with torch.no_grad():
+            if ask == "modules":
+                logits = one.logits(tokens, layout.position, layout=layout, keep=keep)
+            else:
+                logits = taken.logits(tokens, layout, keep=keep)
+        return logits.float().log_softmax(-1)
+
+    exact = logprobs(model, "pass")
+
+    def divergence(other):
+        return float((exact.exp() * (exact - other)).sum(-1).mean())
+
+    ours, theirs = (divergence(logprobs(rounded, ask)) for ask in ("pass", "modules"))
+    assert 0 < ours < theirs < 0.05
 
 
 def test_greedy_text_is_that_of_transformers_and_right(model, tokenizer):

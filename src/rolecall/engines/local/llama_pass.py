@@ -44,9 +44,10 @@ if TYPE_CHECKING:
 
 notices = logging.getLogger("rolecall.notices")
 LEAST_ANGLES = 1024  # positions
-# Largest difference of logits, as a share of the largest logit. In bfloat16 the model itself rounds
-# its states after each part, and this pass does not.
-SAME = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
+# Largest norm of the difference of logits, as a share of their own norm. In bfloat16 the model
+# itself rounds its states after each part, and this pass does not: smollm2-135m differs by 0.05,
+# most of which is the error of the model.
+SAME = {torch.float32: 3e-5, torch.bfloat16: 0.2}
 
 
 class Unlike(Exception):
@@ -357,8 +358,8 @@ class Llama:
                 layout.position = layout.position + offset
                 theirs = model.logits(tokens, own.position + offset, layout=own, keep=keep)
             ours = self.logits(tokens, layout, keep=keep, mixture=mixture)
-            bound = SAME[self.embedding.dtype] * theirs.abs().max()
-            if not bool((ours - theirs).abs().max() <= bound):
+            theirs = theirs.float()
+            if not bool((ours - theirs).norm() <= SAME[self.embedding.dtype] * theirs.norm()):
                 return False
         return True
 
