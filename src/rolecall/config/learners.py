@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from rolecall.config.section import Section
-from rolecall.core.json_types import Options
+from rolecall.core.json_types import JsonValue, Options
 
-Dtype = Literal["float32", "bfloat16"]
+Dtype = Literal["float32", "bfloat16", "auto"]
 
 
 class LocalLearnerConfig(Section):
@@ -28,13 +28,21 @@ class LocalLearnerConfig(Section):
     dtype: Dtype = "float32"
     """Data type of forward and backward passes. With bfloat16, fully trained weights keep float32
     master weights, moments and summed gradients: 18 bytes a weight instead of 16. The head,
-    log-probs and adapters stay float32."""
+    log-probs and adapters stay float32. auto takes bfloat16 on a GPU and on a processor that
+    multiplies it (AVX512-BF16 or AMX), else float32."""
     share_prefixes: bool = True
     """Compute prefixes that turns share, such as a group's prompt, once."""
     checkpoint_activations: bool = False
     """Keep only the inputs of layers and recompute the rest: less memory, 1.3 times the time."""
     offload: bool = False
     """Keep moments, master weights and references in CPU memory between updates."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _replace_auto(cls, section: JsonValue) -> JsonValue:
+        if isinstance(section, Mapping) and section.get("dtype") == "auto":
+            return {**section, "dtype": choose_dtype(str(section.get("device", "auto")))}
+        return section
 
     @property
     def num_ranks(self) -> int:
@@ -108,3 +116,16 @@ LearnerConfig = Annotated[
     | Annotated[OwnLearnerConfig, Tag("own")],
     Discriminator(_kind),
 ]
+
+
+def choose_dtype(device: str) -> Literal["float32", "bfloat16"]:
+    """Return the data type that `auto` means on this device of this machine."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda"):
+        return "bfloat16"
+    has = torch.cpu.get_capabilities()
+    is_fast = device == "cpu" and (has.get("avx512_bf16") or has.get("amx_bf16"))
+    return "bfloat16" if is_fast else "float32"
