@@ -98,9 +98,9 @@ def _equation(random: Random, level: int) -> Problem:
 
 
 def _word(random: Random, level: int) -> Problem:
-    """Return a story such as `Ann has 5 coins.
+    """Return a story with one operation in each sentence after the first.
 
-    Ann gets 7 more. Ann loses 3.`, with one operation a sentence.
+    `Ann has 5 coins. Ann gets 7 more. Ann gives 3 away. How many coins does Ann have now?`
     """
     name, thing = random.choice(NAMES), random.choice(THINGS)
     while True:
