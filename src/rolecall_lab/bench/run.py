@@ -19,7 +19,10 @@ from rolecall_lab.bench.pairs import run_pairs
 from rolecall_lab.bench.records import Record, record
 
 # Peer -> the module that it needs.
-NEEDS = {"transformers": "transformers", "vllm": "vllm", "trl": "trl", "padded": "torch"}
+NEEDS = {
+    "transformers": "transformers", "vllm": "vllm", "trl": "trl", "padded": "torch",
+    "llama.cpp": "llama_cpp",
+}  # fmt: skip
 
 
 def bench(

@@ -1,4 +1,4 @@
-"""Writes folders with random Qwen3 models of named sizes, in which a number is one token.
+"""Writes folders with random models of named sizes, in which a number is one token.
 
 No turn ends by itself: the end token's id is one that no logit stands for. So lengths are exactly
 those that a benchmark asks for, on every side.
@@ -10,12 +10,21 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from rolecall_lab.bench.workload import VOCABULARY
 
 END = "<end>"  # its id is one more than the largest that is sampled
 MAX_LENGTH = 2048
+QWEN3 = Qwen3Config, Qwen3ForCausalLM
+LLAMA = LlamaConfig, LlamaForCausalLM
 SIZES: dict[str, dict[str, int]] = {
     "xs": {
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -28,6 +37,10 @@ SIZES: dict[str, dict[str, int]] = {
     "m": {
         "hidden_size": 384, "num_hidden_layers": 8, "num_attention_heads": 6,
         "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 1024,
+    },
+    "r": {  # the shape of smollm2-135m
+        "hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9,
+        "num_key_value_heads": 3, "head_dim": 64, "intermediate_size": 1536, "vocab_size": 49_152,
     },
     "l": {  # the shape of Qwen3-0.6B
         "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
@@ -43,8 +56,9 @@ def random_model(folder: Path, size: str) -> Path:
     if (target / "tokenizer.json").is_file():
         return target
     torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
+    config, network = LLAMA if size == "r" else QWEN3
+    model = network(
+        config(
             max_position_embeddings=MAX_LENGTH,
             tie_word_embeddings=True,
             bos_token_id=None,

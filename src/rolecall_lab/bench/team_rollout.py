@@ -15,6 +15,12 @@ WORK = (
     "{} tasks of 120 tokens x 8 episodes: a solver writes about 60 tokens, a verifier reads them "
     "and writes about 24, and half of the time the solver writes again; lengths are sampled once. "
 )
+LLAMA_CPP = {"llama.cpp": "rolecall_lab.bench.llama_cpp_rollout:set_up"}
+TRAINED = {"vllm": PEERS["vllm"]} | LLAMA_CPP
+REAL = (
+    "The shape of smollm2-135m. Each run begins with new weights, whose loading counts, and asks "
+    "for log-probs."
+)
 SMOKE = TeamSize("xs", tasks=2, samples=2)
 
 
@@ -26,14 +32,15 @@ def _benchmark(
     peers: dict[str, str] = PEERS,
     tasks: int = 32,
     dtype: str = "float32",
+    trains: bool = False,
     note: str,
 ) -> Benchmark:
     return Benchmark(
         name=name,
         unit="sampled tokens/s",
         work=WORK.format(tasks) + note,
-        full=TeamSize(model, tasks=tasks, samples=8, dtype=dtype),
-        smoke=replace(SMOKE, dtype=dtype),
+        full=TeamSize(model, tasks=tasks, samples=8, dtype=dtype, trains=trains),
+        smoke=replace(SMOKE, dtype=dtype, trains=trains),
         ours=f"rolecall_lab.bench.engine_rollout:{ours}",
         peers=peers,
     )
@@ -43,7 +50,24 @@ BENCHMARKS = [
     _benchmark("team-rollout-s", "s", note="0.8 million weights."),
     _benchmark("team-rollout-m", "m", note="12.6 million weights."),
     _benchmark("team-rollout-l", "l", tasks=4, note="0.6 billion weights, shaped as Qwen3-0.6B."),
-    _benchmark("team-rollout-l-bf16", "l", tasks=4, dtype="bfloat16", note="The same in bfloat16."),
+    _benchmark(
+        "team-rollout-l-bf16",
+        "l",
+        tasks=4,
+        dtype="bfloat16",
+        peers=PEERS | LLAMA_CPP,
+        note="The same in bfloat16.",
+    ),
+    _benchmark("real-rollout", "r", tasks=8, trains=True, peers=TRAINED, note=REAL),
+    _benchmark(
+        "real-rollout-bf16",
+        "r",
+        tasks=8,
+        trains=True,
+        peers=TRAINED,
+        dtype="bfloat16",
+        note="The same in bfloat16.",
+    ),
     _benchmark(
         "team-rollout-s-unordered",
         "s",

@@ -1,8 +1,8 @@
 """Measures how fast vLLM samples a team's talks, each episode on its own, as our engine does.
 
 A finished turn's successor joins the running batch at the next step: there is no barrier between
-agents, which is kinder to vLLM than a `generate` call for each of them. No log-probs are
-asked for.
+agents, which is kinder to vLLM than a `generate` call for each of them. Log-probs are asked for,
+and new weights taken from a file, where the workload trains.
 """
 
 from __future__ import annotations
@@ -39,18 +39,23 @@ def set_up(size: TeamSize, folder: Path) -> Measure:
         model=str(base), skip_tokenizer_init=True, dtype=size.dtype, enable_prefix_caching=True,
         max_model_len=MAX_LENGTH, max_num_seqs=256,
         enforce_eager=size.model == "xs",  # compiled wherever speed is looked at: it is faster
+        worker_extension_cls="rolecall.engines.vllm.whole_weights_worker.WholeWeights",
     )  # fmt: skip
 
     def measure(run: int) -> Measured:
         played = talks(size, run)
         started = time.perf_counter()
-        count = _play_all(llm.llm_engine, played, run=run)
+        if size.trains:
+            [problem] = llm.collective_rpc("take_files", args=([str(base / "model.safetensors")],))
+            assert not problem, problem
+            llm.reset_prefix_cache()
+        count = _play_all(llm.llm_engine, played, run=run, logprobs=size.trains)
         return Measured(count / (time.perf_counter() - started), {"sampled tokens": count})
 
     return measure
 
 
-def _play_all(engine: LLMEngine, played: list[Talk], *, run: int) -> int:
+def _play_all(engine: LLMEngine, played: list[Talk], *, run: int, logprobs: bool) -> int:
     count = turns = 0
     talk_of: dict[str, Talk] = {}  # by the id of the request that it waits for
 
@@ -59,7 +64,11 @@ def _play_all(engine: LLMEngine, played: list[Talk], *, run: int) -> int:
         turns += 1
         name = f"{run}/{turns}"
         talk_of[name] = talk
-        engine.add_request(name, TokensPrompt(prompt_token_ids=prompt.tolist()), _sampling(length))
+        sampling = SamplingParams(
+            temperature=1.0, max_tokens=length, ignore_eos=True, detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY, logprobs=0 if logprobs else None,
+        )  # fmt: skip
+        engine.add_request(name, TokensPrompt(prompt_token_ids=prompt.tolist()), sampling)
 
     for talk in played:
         ask(talk, *next(talk))
@@ -73,10 +82,3 @@ def _play_all(engine: LLMEngine, played: list[Talk], *, run: int) -> int:
             except StopIteration:
                 continue
     return count
-
-
-def _sampling(length: int) -> SamplingParams:
-    return SamplingParams(
-        temperature=1.0, max_tokens=length, ignore_eos=True, detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )  # fmt: skip

@@ -29,6 +29,7 @@ class TeamSize:
     tasks: int
     samples: int  # episodes of each task
     dtype: str = "float32"  # of the weights
+    trains: bool = False  # each run begins with new weights, and log-probs are asked for
 
     @property
     def episodes(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rolecall.models.known_models import KNOWN_MODELS, find_fetched
 from rolecall_lab.bench import Benchmark, run
 from rolecall_lab.bench.all import BENCHMARKS
 from rolecall_lab.bench.child import set_up
@@ -28,7 +29,12 @@ SIDES = [
     for peer in ["ours", *benchmark.peers]
     if peer not in OWN_PROCESS
 ]
-GUESTS = [("team-rollout-s", "vllm"), ("grpo-step", "trl")]
+GUESTS = [("team-rollout-s", "vllm"), ("grpo-step", "trl"), ("real-math-to-score", "trl")]
+
+
+def skip_without_model(name):
+    if name.startswith("real-") and find_fetched(KNOWN_MODELS["smollm2-135m"]) is None:
+        pytest.skip("not fetched: rolecall fetch smollm2-135m")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +44,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "side"), SIDES)
 def test_a_side_measures_itself_again_and_again(name, side, folder):
+    skip_without_model(name)
     measure = set_up(name, side, size="smoke", folder=folder)
     first, second = measure(0), measure(1)
     assert first.value > 0
@@ -50,6 +57,7 @@ def test_a_side_measures_itself_again_and_again(name, side, folder):
 def test_a_peer_in_a_process_of_its_own_does_the_same_work(name, peer, folder):
     if importlib.util.find_spec(NEEDS[peer]) is None:
         pytest.skip(f"{peer} is not installed (`make bench` installs it)")
+    skip_without_model(name)
     pairs = run_pairs(BENCHMARKS[name], peer, number=1, smoke=True, folder=folder)
     assert len(pairs) == 1
 
