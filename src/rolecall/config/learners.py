@@ -126,6 +126,6 @@ def choose_dtype(device: str) -> Literal["float32", "bfloat16"]:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda"):
         return "bfloat16"
-    has = torch.cpu.get_capabilities()
-    is_fast = device == "cpu" and (has.get("avx512_bf16") or has.get("amx_bf16"))
+    capabilities = torch.cpu.get_capabilities()
+    is_fast = device == "cpu" and any(map(capabilities.get, ("avx512_bf16", "amx_bf16")))
     return "bfloat16" if is_fast else "float32"

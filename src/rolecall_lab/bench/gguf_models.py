@@ -72,7 +72,7 @@ def _weights(folder: Path, config: PretrainedConfig) -> Iterator[tuple[str, Tens
             halves = weight.view(heads[kind], 2, -1, weight.shape[1])
             weight = halves.transpose(1, 2).reshape(weight.shape)
         if stem.startswith("model.layers."):
-            number, _, part = stem.removeprefix("model.layers.").partition(".")
-            yield f"blk.{number}.{NAMES[part]}.weight", weight.contiguous()
+            number, _, module = stem.removeprefix("model.layers.").partition(".")
+            yield f"blk.{number}.{NAMES[module]}.weight", weight.contiguous()
         else:
             yield f"{NAMES[stem]}.weight", weight

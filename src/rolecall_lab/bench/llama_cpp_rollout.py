@@ -43,7 +43,7 @@ class Sequence:
         return [*self.prompt.tolist(), *self.answer][self.cached :]
 
 
-class Decoder:
+class LlamaCpp:
     """One model in llama.cpp, with a cache for so many talks."""
 
     def __init__(self, file: Path, *, sequences: int, vocabulary: int) -> None:
@@ -95,16 +95,16 @@ class Decoder:
         return np.stack([self._row(row) for row in rows])
 
     def _row(self, index: int) -> np.ndarray:
-        found = llama_cpp.llama_get_logits_ith(self.context, index)
-        pointer = ctypes.cast(found, ctypes.POINTER(ctypes.c_float))
+        address = llama_cpp.llama_get_logits_ith(self.context, index)
+        pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
         return np.ctypeslib.as_array(pointer, (self.vocabulary,))
 
 
 def set_up(size: TeamSize, folder: Path) -> Measure:
     file = write_gguf(random_model(folder, size.model), size.dtype)
 
-    def load() -> Decoder:
-        return Decoder(file, sequences=size.episodes, vocabulary=vocabulary(size.model))
+    def load() -> LlamaCpp:
+        return LlamaCpp(file, sequences=size.episodes, vocabulary=vocabulary(size.model))
 
     decoder = load()
     llama_cpp.llama_log_set(_silent, ctypes.c_void_p(0))
@@ -129,7 +129,7 @@ def _silent(level: int, text: bytes, data: ctypes.c_void_p) -> None:
     pass
 
 
-def play_all(decoder: Decoder, played: list[Talk], *, samples: int, run: int) -> int:
+def play_all(decoder: LlamaCpp, played: list[Talk], *, samples: int, run: int) -> int:
     """Play all talks to their end and return how many tokens were sampled."""
     torch.manual_seed(run)
     active = [Sequence(number, talk, *next(talk)) for number, talk in enumerate(played)]
