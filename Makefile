@@ -88,10 +88,13 @@ docs: $(VENV)/dev  ## Build the pages into build/site.
 wheel: $(VENV)/dev  ## Build sdist and wheel, and try the wheel.
 	.ci/wheel
 
-# llama.cpp is compiled, for some minutes; without a compiler nothing is compared with it.
 $(VENV)/bench: $(VENV)/dev benchmarks/peers.txt benchmarks/peers-alone.txt
 	$(PIP) -c constraints.txt -r benchmarks/peers.txt
 	$(PIP) --no-deps -r benchmarks/peers-alone.txt
+	touch $@
+
+# llama.cpp is compiled, for some minutes; without a compiler nothing is compared with it.
+$(VENV)/llama-cpp: $(VENV)/bench
 	-$(PIP) --no-deps llama-cpp-python==0.3.36
 	touch $@
 
@@ -106,7 +109,7 @@ SUITES := all
 test-alone: $(VENV)/dev  ## Run the tests with vLLM, Ray, TRL and torchrun.
 	$(BIN)/python .ci/suites --record $(SUITES)
 
-bench: $(VENV)/bench  ## Measure speed beside other libraries, and keep it.
+bench: $(VENV)/llama-cpp  ## Measure speed beside other libraries, and keep it.
 	$(BIN)/rolecall bench --keep benchmarks/results
 	$(BIN)/python docs/generate_benchmarks.py
 
