@@ -92,8 +92,8 @@ BENCHMARKS = [
         unit="runs/s",
         work="GRPO with all weights of smollm2-135m after some SFT, on word problems of one "
         "operation: 2 tasks x 8 attempts of at most 24 tokens a step, until the mean reward of "
-        "three steps is 0.6.",
-        full=Goal(tasks=2, samples=8, max_tokens=24, score=0.6, warm_steps=6),
+        "three steps is 0.55.",
+        full=Goal(tasks=2, samples=8, max_tokens=24, score=0.55, warm_steps=4),
         smoke=Goal(tasks=2, samples=2, max_tokens=24, score=0.0, warm_steps=1),
         ours="rolecall_lab.bench.rolecall_to_score:set_up",
         peers={"trl": "rolecall_lab.bench.trl_to_score:set_up"},
