@@ -80,7 +80,7 @@ def test_results_follow_the_very_turn_that_called(name):
     messages = [QUESTION]
     for word in ("first", "second"):
         prompt = prompt_ids(tokenizer, messages, options={}, tools=[TOOL])
-        turn = write_call(tokenizer, word)
+        turn = write_call(tokenizer, NAME, {"word": word})
         text = spoken_text(tokenizer, prompt, turn)
         [call] = calls_in(visible(text), "native")
         assert (call.name, call.arguments, call.problem) == (NAME, {"word": word}, "")
@@ -129,9 +129,9 @@ def test_calls_of_deepseek_are_read_in_both_forms():
         assert text.startswith("Let me see.")
 
 
-def write_call(tokenizer, word: str) -> np.ndarray:
+def write_call(tokenizer, name: str, arguments: dict[str, str]) -> np.ndarray:
     """The turn with a call that a model of this family would sample."""
-    call = call_message(NAME, arguments={"word": word})
+    call = call_message(name, arguments=arguments)
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
     user = {"role": "user", "content": QUESTION.content}
     prompt = render(tokenizer, [user], asks=True, tools=[TOOL])
