@@ -8,6 +8,7 @@ from rolecall.config.load import find, load, recipe_names
 from rolecall.core.errors import ConfigError
 from rolecall.setup import build as building
 from rolecall.setup.plan import load_plan, validate
+from tests.recipes.test_recipes import PRETRAINED
 from tests.toy import relay_config, write
 
 FILE = """\
@@ -71,7 +72,7 @@ def test_a_recipe_is_planned_without_data_and_weights(name, monkeypatch):
     monkeypatch.setattr(building, "load_models", lambda *_: pytest.fail("weights were loaded"))
     yours = [f"environment.{key}=place" for key in ("train", "test", "root")]
     given = {"data_science_coach": yours, "math_sft_rl": ["stage=rl"], "sft_rl_math": ["stage=rl"]}
-    given["real_math"] = ["stage=train"]
+    given |= {name: ["stage=train"] for name in PRETRAINED}
     plan = validate(load(find(name), given.get(name, [])))
     assert plan.workflow.roles
     assert set(plan.algorithms) == {n for n, a in plan.config.team.items() if a.trainable}

@@ -1,0 +1,38 @@
+"""Recipes of a pretrained model: each takes a step of SFT and a step of RL."""
+
+from __future__ import annotations
+
+import pytest
+
+import rolecall
+from rolecall.models.known_models import KNOWN_MODELS, find_fetched
+from tests.recipes.test_recipes import PRETRAINED
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.evidence,
+    pytest.mark.skipif(
+        find_fetched(KNOWN_MODELS["smollm2-135m"]) is None, reason="rolecall fetch smollm2-135m"
+    ),
+]
+LESS = [
+    "trainer.steps=1", "trainer.warm_start.steps=1", "trainer.warm_start.rows=4",
+    "rollout.groups=1", "rollout.group_size=4", "evaluation.tasks=2",
+]  # fmt: skip
+
+
+async def alternate(episode, world):
+    """Reward every second attempt, so that a step has a signal."""
+    return {"team": float(episode.attempt % 2)}
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_a_recipe_takes_a_step_of_each_stage(name, tmp_path):
+    changes = [*LESS, f"rewards={{{__file__}:alternate: 1.0}}"]
+    rolecall.train(name, changes, output=tmp_path / "run")
+    for stage in ("warm_start", "train"):
+        metrics = rolecall.load_run(tmp_path / "run" / stage).metrics().to_pylist()
+        steps = [row for row in metrics if row["kind"] == "step"]
+        norms = [value for key, value in steps[0].items() if key.endswith("/grad_norm")]
+        assert norms
+        assert all(value > 0 for value in norms)
