@@ -141,7 +141,10 @@ def test_a_layer_with_one_adapter_computes_as_pefts_does_and_keeps_no_copy_of_it
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         ours = layer(states)
     known = {weight.data_ptr() for weight in (*layer.parameters(), states)}
-    assert sum(t.nbytes for t in kept if t.data_ptr() not in known) == 7 * 4 * 4  # down(x)
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+    assert (
+        sum(t.nbytes for t in kept if t.data_ptr() not in known) == 7 * 4 * dtype.itemsize
+    )  # down(x)
+    bound = 1e-6 if dtype == torch.float32 else 1e-2  # PEFT multiplies in float32
     for mine, theirs in zip(numbers(ours), numbers(Linear.forward(layer, states)), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=10 * tolerance)
+        assert mine.dtype == theirs.dtype
+        assert (mine - theirs).norm() <= bound * theirs.norm()
