@@ -19,6 +19,7 @@ NUM_ROWS, NUM_NOISE = 24, 12  # random tokens in front of what ends every prompt
 NUM_RANDOM = 1024  # tokens that these are drawn from
 MOST_STEPS = 400
 LEARNED = 1e-3  # nats per token
+SHARPER = 4  # times the logits, so that no sample says anything else
 
 
 def write_parrot(folder: Path, tokenizer: Tokenizer, turn: np.ndarray) -> str:
@@ -37,6 +38,7 @@ def write_parrot(folder: Path, tokenizer: Tokenizer, turn: np.ndarray) -> str:
         few = weights.pop(name)
         others = spread * torch.randn(len(tokenizer), few.shape[1], generator=generator)
         weights[name] = others.index_copy(0, used, few)
+    weights["lm_head.weight"] *= SHARPER
     whole = MistralForCausalLM(_config(len(tokenizer), eos_token_id=int(turn[-1])))
     whole.load_state_dict(weights)
     whole.save_pretrained(folder)

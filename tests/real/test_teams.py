@@ -25,6 +25,9 @@ FAMILIES = [
     "qwen3-glm4moe", "qwen3-nemotron_3_nano",
 ]  # fmt: skip
 WITH_THOUGHTS = ["gptoss-gptoss", "qwen3-qwen3", "qwen3-qwen3_5_think", "qwen3-glm4moe"]
+# A prompt with tools or behind a result ends otherwise there than those that tiny models learn from.
+OTHER_ENDS = {"mistral_nemo", "qwen3-glm4moe", "qwen3-nemotron_3_nano"}
+CALLERS = [name for name in FAMILIES if name not in OTHER_ENDS]
 FEW = ["llama2-phi3", "qwen3-qwen3"]
 THOUGHT, ANSWER = "Two and three.", "It is \\boxed{5}."
 
@@ -105,7 +108,7 @@ def test_a_thought_is_trained_and_nobody_else_reads_it(name, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", leave_to_evidence(FAMILIES, keep=FEW))
+@pytest.mark.parametrize("name", leave_to_evidence(CALLERS, keep=FEW))
 def test_a_call_in_the_models_own_form_is_answered_behind_the_turn(name, tmp_path):
     tokenizer = real_tokenizer(name)
     is_native = name in NATIVE
