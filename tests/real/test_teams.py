@@ -25,7 +25,7 @@ FAMILIES = [
     "qwen3-glm4moe", "qwen3-nemotron_3_nano",
 ]  # fmt: skip
 WITH_THOUGHTS = ["gptoss-gptoss", "qwen3-qwen3", "qwen3-qwen3_5_think", "qwen3-glm4moe"]
-# A prompt with tools or behind a result ends otherwise there than those that tiny models learn from.
+# A prompt with tools, or behind a result, ends there in a way that tiny models do not learn from.
 OTHER_ENDS = {"mistral_nemo", "qwen3-glm4moe", "qwen3-nemotron_3_nano"}
 CALLERS = [name for name in FAMILIES if name not in OTHER_ENDS]
 FEW = ["llama2-phi3", "qwen3-qwen3"]
