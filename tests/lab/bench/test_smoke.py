@@ -32,7 +32,9 @@ SIDES = [
 GUESTS = [("team-rollout-s", "vllm"), ("grpo-step", "trl"), ("real-math-to-score", "trl")]
 
 
-def skip_without_model(name):
+def skip_what_is_missing(name, side):
+    if side in NEEDS and importlib.util.find_spec(NEEDS[side]) is None:
+        pytest.skip(f"{side} is not installed (`make bench` installs it)")
     if name.startswith("real-") and find_fetched(KNOWN_MODELS["smollm2-135m"]) is None:
         pytest.skip("not fetched: rolecall fetch smollm2-135m")
 
@@ -44,7 +46,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "side"), SIDES)
 def test_a_side_measures_itself_again_and_again(name, side, folder):
-    skip_without_model(name)
+    skip_what_is_missing(name, side)
     measure = set_up(name, side, size="smoke", folder=folder)
     first, second = measure(0), measure(1)
     assert first.value > 0
@@ -55,9 +57,7 @@ def test_a_side_measures_itself_again_and_again(name, side, folder):
 @pytest.mark.alone
 @pytest.mark.parametrize(("name", "peer"), GUESTS)
 def test_a_peer_in_a_process_of_its_own_does_the_same_work(name, peer, folder):
-    if importlib.util.find_spec(NEEDS[peer]) is None:
-        pytest.skip(f"{peer} is not installed (`make bench` installs it)")
-    skip_without_model(name)
+    skip_what_is_missing(name, peer)
     pairs = run_pairs(BENCHMARKS[name], peer, number=1, smoke=True, folder=folder)
     assert len(pairs) == 1
 
