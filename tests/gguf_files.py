@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
+from rolecall_lab.bench.gguf_models import add_shape, finish, named_weights
 from rolecall_lab.tiny.tokenizer import fit
 
 
@@ -38,38 +39,19 @@ def write_gguf(
     half: bool = False,
 ) -> Path:
     """Write a model; the options make a file that cannot be read as one."""
-    config = model.config
     writer = gguf.GGUFWriter(file, architecture)
     if kind:
         writer.add_type(kind)
     if parts:
         writer.add_uint16("split.count", parts)
     writer.add_name("small")
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_rope_dimension_count(16)
-    writer.add_vocab_size(config.vocab_size)
+    add_shape(writer, model.config)
     _write_tokenizer(writer, tokenizer)
-    for name, tensor in model.state_dict().items():
-        short = _name(name)
-        if short == leave_out or name == "lm_head.weight":
-            continue
-        if ".attn_q." in short:
-            tensor = _permute(tensor, config.num_attention_heads)
-        if ".attn_k." in short:
-            tensor = _permute(tensor, config.num_key_value_heads)
-        halved = half and tensor.ndim > 1
-        writer.add_tensor(short, (tensor.half() if halved else tensor.float()).numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    for name, weight in named_weights(model):
+        if name != leave_out:
+            halved = half and weight.ndim > 1
+            writer.add_tensor(name, (weight.half() if halved else weight.float()).numpy())
+    finish(writer)
     return file
 
 
@@ -87,33 +69,3 @@ def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer: PreTrainedTokenizerFast
     writer.add_eos_token_id(tokenizer.eos_token_id)
     writer.add_pad_token_id(tokenizer.pad_token_id)
     writer.add_chat_template(tokenizer.chat_template)
-
-
-def _permute(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Order the rows of a head as llama.cpp rotates them."""
-    rows, columns = weight.shape
-    return (
-        weight.reshape(heads, 2, rows // heads // 2, columns)
-        .swapaxes(1, 2)
-        .reshape(rows, columns)
-        .contiguous()
-    )
-
-
-NAMES = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
-
-
-def _name(name: str) -> str:
-    if name == "model.embed_tokens.weight":
-        return "token_embd.weight"
-    if name == "model.norm.weight":
-        return "output_norm.weight"
-    if name == "lm_head.weight":
-        return "output.weight"
-    _, _, layer, rest = name.split(".", 3)
-    return f"blk.{layer}.{NAMES[rest.removesuffix('.weight')]}.weight"

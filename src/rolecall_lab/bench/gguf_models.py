@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
-import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 NAMES = {
     "model.embed_tokens": "token_embd",
@@ -35,6 +34,21 @@ def write_gguf(folder: Path, dtype: str) -> Path:
         return file
     config = AutoConfig.from_pretrained(folder)
     writer = gguf.GGUFWriter(file, config.model_type)
+    add_shape(writer, config)
+    writer.add_tokenizer_model("none")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    for name, weight in named_weights(model):
+        if dtype == "bfloat16" and weight.dim() == 2:
+            rounded = weight.to(torch.bfloat16).view(torch.uint8).numpy()
+            writer.add_tensor(name, rounded, raw_dtype=gguf.GGMLQuantizationType.BF16)
+        else:
+            writer.add_tensor(name, weight.numpy())
+    finish(writer)
+    return file
+
+
+def add_shape(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
+    """Add the sizes of a model of the family Llama or Qwen3."""
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -47,25 +61,21 @@ def write_gguf(folder: Path, dtype: str) -> Path:
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
-    writer.add_tokenizer_model("none")
-    for name, weight in _weights(folder, config):
-        if dtype == "bfloat16" and weight.dim() == 2:
-            rounded = weight.to(torch.bfloat16).view(torch.uint8).numpy()
-            writer.add_tensor(name, rounded, raw_dtype=gguf.GGMLQuantizationType.BF16)
-        else:
-            writer.add_tensor(name, weight.numpy().astype(np.float32))
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write what was added and close the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return file
 
 
-def _weights(folder: Path, config: PretrainedConfig) -> Iterator[tuple[str, Tensor]]:
-    """Yield each weight by the name that llama.cpp has for it."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+def named_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield each weight by its name and in its order of llama.cpp; a tied head is the embedding."""
+    config = model.config
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    for name, parameter in model.named_parameters():  # a tied head is named once
+    for name, parameter in model.named_parameters():
         weight, stem = parameter.detach(), name.removesuffix(".weight")
         kind = stem.rpartition(".")[2]
         if config.model_type == "llama" and kind in heads:  # pairs of a rotation are neighbours
