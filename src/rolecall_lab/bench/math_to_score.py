@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import rolecall
 from rolecall.environments.math.generated import Kind
 from rolecall_lab.bench import Benchmark
 
@@ -70,8 +71,6 @@ def make_config(goal: Goal, base: str, **sections: Any) -> dict[str, Any]:
 
 def warm_base(goal: Goal, folder: Path) -> Path:
     """Return the folder of smollm2-135m after some steps of SFT, made where it is not there yet."""
-    import rolecall
-
     run = folder / f"warm-{goal.warm_steps}"
     weights = run / f"checkpoints/step-{goal.warm_steps}/solver"
     if not (run / "summary.json").is_file():

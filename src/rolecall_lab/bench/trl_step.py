@@ -95,24 +95,32 @@ def _config(size: StepSize, folder: Path) -> GRPOConfig:
     parts = 1
     while rows * (size.prompt + size.completion) > LARGEST_BATCH_IDS * parts:
         parts *= 2
+    return grpo_config(
+        folder,
+        per_device_train_batch_size=rows // parts,
+        gradient_accumulation_steps=parts,
+        num_generations=size.samples,
+        max_completion_length=size.completion,
+        learning_rate=LEARNING_RATE,
+        max_steps=STEPS,
+        seed=0,
+    )
+
+
+def grpo_config(folder: Path, **options: Any) -> GRPOConfig:
+    """Return TRL's defaults less what would only cost it time here, with these options."""
     return GRPOConfig(
         output_dir=str(folder / "trl"),
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
-        per_device_train_batch_size=rows // parts,
-        gradient_accumulation_steps=parts,
-        num_generations=size.samples,
-        max_completion_length=size.completion,
         temperature=1.0,
         beta=0.0,
         loss_type="grpo",
-        learning_rate=LEARNING_RATE,
         lr_scheduler_type="constant",
-        max_steps=STEPS,
         logging_strategy="no",
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        seed=0,
+        **options,
     )

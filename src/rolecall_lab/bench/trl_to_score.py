@@ -16,7 +16,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 from rolecall.environments.math.generated import Generated
 from rolecall.grading.math.answers import extract
@@ -31,6 +31,7 @@ from rolecall_lab.bench.math_to_score import (
     Progress,
     warm_base,
 )
+from rolecall_lab.bench.trl_step import grpo_config
 
 
 class Until(TrainerCallback):
@@ -68,7 +69,15 @@ def set_up(goal: Goal, folder: Path) -> Measure:
         trainer = GRPOTrainer(
             model=AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32),
             reward_funcs=until.score,
-            args=_config(goal, folder, seed=run),
+            args=grpo_config(
+                folder,
+                per_device_train_batch_size=goal.tasks * goal.samples,
+                num_generations=goal.samples,
+                max_completion_length=goal.max_tokens,
+                learning_rate=LEARNING_RATE,
+                max_steps=MOST_STEPS,
+                seed=run,
+            ),
             train_dataset=_rows(goal, seed=run),
             processing_class=AutoTokenizer.from_pretrained(base),
             callbacks=[until],
@@ -86,26 +95,3 @@ def _rows(goal: Goal, *, seed: int) -> Dataset:
     system = {"role": "system", "content": SYSTEM}
     prompts = [[system, {"role": "user", "content": task.prompt}] for task in rows]
     return Dataset.from_dict({"prompt": prompts, "answer": [task.answer for task in rows]})
-
-
-def _config(goal: Goal, folder: Path, *, seed: int) -> GRPOConfig:
-    return GRPOConfig(
-        output_dir=str(folder / "trl-to-score"),
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        per_device_train_batch_size=goal.tasks * goal.samples,
-        num_generations=goal.samples,
-        max_completion_length=goal.max_tokens,
-        temperature=1.0,
-        beta=0.0,
-        loss_type="grpo",
-        learning_rate=LEARNING_RATE,
-        lr_scheduler_type="constant",
-        max_steps=MOST_STEPS,
-        logging_strategy="no",
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        seed=seed,
-    )
