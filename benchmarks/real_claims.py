@@ -50,7 +50,6 @@ class Arm:
     changes: dict[str, Any] = field(default_factory=dict)
     beside: str = ""
     warms_like: str = ""  # the arm whose warm start is copied
-    recipe: str = "real_math"
     is_shared: bool = False  # one policy for both agents
 
 
@@ -60,7 +59,6 @@ ARMS = {
     "grpo": Arm(OWN | {"algorithm": {"name": "grpo", "agg": "token"}}, "drmas", "drmas"),
     "own": Arm(),
     "shared": Arm(beside="own", is_shared=True),
-    "whole": Arm(beside="own", recipe="real_math_whole"),
     "float32": Arm({"learner": {"dtype": "float32"}}, "own", "own"),
     "stale": Arm(
         {"trainer": {"max_staleness": 1}, "engine": {"separate_weights": True}}, "own", "own"
@@ -70,14 +68,14 @@ ARMS = {
 
 def make_config(arm: Arm, seed: int) -> dict[str, Any]:
     """Return the recipe of an arm with its changes."""
-    config: dict[str, Any] = {"extends": arm.recipe}
+    config: dict[str, Any] = yaml.safe_load(find("real_math").read_text())
     if arm.is_shared:
-        config = yaml.safe_load(find(arm.recipe).read_text())
         config["policies"] = {"both": config["policies"]["solver"]}
         for agent in config["team"].values():
             agent["policy"] = "both"
     for section, keys in [*arm.changes.items(), ("trainer", {"seed": seed})]:
-        config[section] = config.get(section, {}) | keys
+        old = config.get(section)
+        config[section] = old | keys if isinstance(old, dict) else keys
     return config
 
 
