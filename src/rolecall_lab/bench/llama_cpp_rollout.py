@@ -40,7 +40,8 @@ class Sequence:
 
     def waiting(self) -> list[int]:
         """Return the tokens that have not been read."""
-        return [*self.prompt.tolist(), *self.answer][self.cached :]
+        start = max(0, self.cached - len(self.prompt))
+        return [*self.prompt[self.cached :].tolist(), *self.answer[start:]]
 
 
 class LlamaCpp:
@@ -106,8 +107,8 @@ def set_up(size: TeamSize, folder: Path) -> Measure:
     def load() -> LlamaCpp:
         return LlamaCpp(file, sequences=size.episodes, vocabulary=vocabulary(size.model))
 
-    decoder = load()
     llama_cpp.llama_log_set(_silent, ctypes.c_void_p(0))
+    decoder = load()
 
     def measure(run: int) -> Measured:
         nonlocal decoder
@@ -149,7 +150,7 @@ def play_all(decoder: LlamaCpp, played: list[Talk], *, samples: int, run: int) -
         logits = torch.from_numpy(decoder.read(parts, asks=True))
         logprobs = logits.log_softmax(-1)
         drawn = torch.multinomial(logprobs.exp(), 1)
-        logprobs.gather(1, drawn)
+        logprobs.gather(1, drawn)  # nobody reads them, but a trainer would
         count += len(parts)
         for (sequence, _), token in zip(parts, drawn[:, 0].tolist(), strict=True):
             sequence.answer.append(token)
