@@ -368,6 +368,11 @@ async def wordy(episode: Episode, world: World) -> dict[str, float]:
     return {"team": len(set("".join(turn.text for turn in episode.turns))) / 20}
 
 
+async def alternate(episode: Episode, world: World) -> dict[str, float]:
+    """A reward of every second attempt, so that each group has a signal."""
+    return {"team": float(episode.attempt % 2)}
+
+
 def command(*arguments: object) -> int:
     """Run `rolecall ...` in this process and return its exit status."""
     sys.argv = ["rolecall", *map(str, arguments)]

@@ -6,6 +6,7 @@ import pytest
 
 import rolecall
 from rolecall.models.known_models import KNOWN_MODELS, find_fetched
+from tests import toy
 from tests.recipes.test_recipes import PRETRAINED
 
 pytestmark = [
@@ -21,14 +22,9 @@ LESS = [
 ]  # fmt: skip
 
 
-async def alternate(episode, world):
-    """Reward every second attempt, so that a step has a signal."""
-    return {"team": float(episode.attempt % 2)}
-
-
 @pytest.mark.parametrize("name", PRETRAINED)
 def test_a_recipe_takes_a_step_of_each_stage(name, tmp_path):
-    changes = [*LESS, f"rewards={{{__file__}:alternate: 1.0}}"]
+    changes = [*LESS, f"rewards={{{toy.__file__}:alternate: 1.0}}"]
     rolecall.train(name, changes, output=tmp_path / "run")
     for stage in ("warm_start", "train"):
         metrics = rolecall.load_run(tmp_path / "run" / stage).metrics().to_pylist()

@@ -13,6 +13,7 @@ from rolecall.agents.chat_template import prompt_ids
 from rolecall.agents.written_turn import write_ids, write_turn
 from rolecall.core.tags import visible
 from rolecall.core.types import Message
+from tests import toy
 from tests.real.models import real_tokenizer
 from tests.real.parrots import write_parrot
 from tests.real.test_tools import NATIVE, write_call
@@ -39,11 +40,6 @@ def written(tokenizer, text) -> np.ndarray:
     return write_ids(tokenizer, prompt, write_turn(tokenizer, question, text, options={}))
 
 
-async def alternate(episode, world):
-    """Reward every second attempt."""
-    return {"team": float(episode.attempt % 2)}
-
-
 def train_once(folder, base, agents, **sections):
     """Train a team for one step; return the turns of its episodes and the step's metrics."""
     config = {
@@ -52,7 +48,7 @@ def train_once(folder, base, agents, **sections):
         "environment": {"name": "math", "level": 1, "kinds": ["word"]},
         "algorithm": "grpo",
         "rollout": {"groups": 2, "group_size": 2},
-        "rewards": {f"{__file__}:alternate": 1.0},
+        "rewards": {f"{toy.__file__}:alternate": 1.0},
         "trainer": {"steps": 1},
         "evaluation": {"tasks": 0},
         **sections,
@@ -145,7 +141,7 @@ def test_a_coach_on_a_local_model_scores_each_action(name, tmp_path):
         "judge": {"base": judge, "replies": {"max_tokens": len(verdict) + 2}},
     }
     coach = {"policy": "judge", "answers": {"check_request": False}, "w_outcome": 0.5}
-    rewards = {f"{__file__}:alternate": 1.0, "coach": coach}
+    rewards = {f"{toy.__file__}:alternate": 1.0, "coach": coach}
     turns, _ = train_once(
         tmp_path / "run", base, agents, workflow="single", policies=policies, rewards=rewards
     )
