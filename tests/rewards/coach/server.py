@@ -61,6 +61,8 @@ class Refused:
 
 
 HANG, HANG_UP = "hang", "hang up"
+# A word, because two digits may also stand in a request code, which is random and hexadecimal.
+TRUTH = "forty-two"
 Answer = Said | Refused | str
 Rule = Callable[[Asked], Answer]
 
@@ -197,7 +199,7 @@ def said(*texts: str, name: str = "4:t:0", agents: tuple[str, ...] = ()) -> Epis
         turn = toy.turn(agent, episode=name, path=(number,))
         turn.text = text
         turns.append(turn)
-    task = Task("t", "What is 6 * 7?", answer="42")
+    task = Task("t", "What is 6 * 7?", answer=TRUTH)
     episode = Episode(name, task, attempt=0, seed=0, turns=turns)
     episode.scores["team"] = 1.0
     return episode

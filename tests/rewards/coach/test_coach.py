@@ -21,6 +21,7 @@ from tests.chat_models import chat_model, judge_config
 from tests.rewards.coach.server import (
     HANG,
     HANG_UP,
+    TRUTH,
     Refused,
     Said,
     Server,
@@ -346,7 +347,7 @@ def test_a_workflow_can_ask_for_feedback_and_the_episode_does_not_ask_again():
 def test_only_the_named_roles_are_judged_with_the_truth_in_view():
     def rule(asked):
         sees = "ground truth" in asked.user
-        assert ("42" in asked.user) == sees
+        assert (TRUTH in asked.user) == sees
         return asked.json(8, answer_correct=1) if sees else asked.json(8)
 
     episode = said("a", "b", agents=("solver", "verifier"))

@@ -9,7 +9,7 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Message
 from rolecall.rewards.coach.rendering import Action, View, cut, render
 from rolecall.runtime import call_tree
-from tests.rewards.coach.server import Said, coach_of, play, said, serving
+from tests.rewards.coach.server import TRUTH, Said, coach_of, play, said, serving
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +103,7 @@ def test_the_coach_sees_thinking_tools_and_files_apart_and_both_ends_of_long_tex
     assert "ground truth" not in parts
     assert "- agent1: checks" in prompt.user
     assert "final answer is delivered by: agent1" in prompt.user
-    assert "42" not in json.dumps([prompt.user, prompt.system])
+    assert TRUTH not in json.dumps([prompt.user, prompt.system])
 
 
 def test_a_cut_text_says_how_much_is_missing():
