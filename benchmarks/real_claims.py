@@ -1,8 +1,8 @@
 """Compares settings on a real language model in pairs of runs with one seed; a table comes out.
 
-Each arm is `real_math` with some keys changed. Arms with the same weights share their warm start.
-A run that is done is kept in the folder, and one that was stopped goes on, so the script can be
-started again and again.
+Each arm is `real_math` with some keys changed and fewer steps. Arms that train the same weights
+share their warm start, and a pair is of one seed and one processor. A run that is done is kept, and
+one that was stopped goes on, so the script can be started again and again.
 
     python benchmarks/real_claims.py [--only drmas grpo] [--seeds 0 1 2 3 4]
 """
@@ -17,16 +17,20 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 import rolecall
 from rolecall import Episode, World
+from rolecall.config.learners import choose_dtype
 from rolecall.config.load import find
+from rolecall.models.cpu.product_trials import processor
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "benchmarks/results/real-claims.json"
+STEPS = 12  # of RL
+WHOLE_LR = 1e-5
 SPIKE = 3.0  # times the median norm of a run
 # 97.5 % quantile of Student's t with n - 1 degrees of freedom, for n pairs.
 QUANTILES = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
@@ -43,56 +47,71 @@ async def own_rewards(episode: Episode, world: World) -> dict[str, float]:
     return rewards
 
 
+Weights = Literal["own", "shared", "whole"]  # an adapter each, one for both, all weights
+
+
 @dataclass(frozen=True, slots=True)
 class Arm:
     """One setting, and the arm that it is compared with."""
 
     changes: dict[str, Any] = field(default_factory=dict)
     beside: str = ""
-    warms_like: str = ""  # the arm whose warm start is copied
-    is_shared: bool = False  # one policy for both agents
+    weights: Weights = "own"
 
 
 OWN = {"rewards": {f"{__file__}:own_rewards": 1.0}}
 ARMS = {
     "drmas": Arm(OWN),
-    "grpo": Arm(OWN | {"algorithm": {"name": "grpo", "agg": "token"}}, "drmas", "drmas"),
+    "grpo": Arm(OWN | {"algorithm": {"name": "grpo", "agg": "token"}}, "drmas"),
     "own": Arm(),
-    "shared": Arm(beside="own", is_shared=True),
-    "float32": Arm({"learner": {"dtype": "float32"}}, "own", "own"),
-    "stale": Arm(
-        {"trainer": {"max_staleness": 1}, "engine": {"separate_weights": True}}, "own", "own"
-    ),
+    "shared": Arm(beside="own", weights="shared"),
+    "whole": Arm(beside="own", weights="whole"),
+    "float32": Arm({"learner": {"dtype": "float32"}}, "own"),
+    "stale": Arm({"trainer": {"max_staleness": 1}, "engine": {"separate_weights": True}}, "own"),
 }
 
 
 def make_config(arm: Arm, seed: int) -> dict[str, Any]:
     """Return the recipe of an arm with its changes."""
     config: dict[str, Any] = yaml.safe_load(find("real_math").read_text())
-    if arm.is_shared:
+    config["trainer"] |= {"seed": seed, "steps": STEPS}
+    if arm.weights == "shared":
         config["policies"] = {"both": config["policies"]["solver"]}
         for agent in config["team"].values():
             agent["policy"] = "both"
-    for section, keys in [*arm.changes.items(), ("trainer", {"seed": seed})]:
+    if arm.weights == "whole":
+        for policy in config["policies"].values():
+            policy |= {"adapter": None, "optimizer": {"lr": WHOLE_LR}}
+        config["trainer"]["warm_start"]["lr"] = 5 * WHOLE_LR
+    for section, keys in arm.changes.items():
         old = config.get(section)
         config[section] = old | keys if isinstance(old, dict) else keys
     return config
 
 
+def copy_warm_start(name: str, seed: int, folder: Path) -> None:
+    """Begin an arm with the warm start of another one that trains the same weights, if any."""
+    output = folder / f"{name}-{seed}"
+    for other, arm in ARMS.items():
+        source = folder / f"{other}-{seed}"
+        is_done = (source / "warm_start/summary.json").is_file()
+        if is_done and arm.weights == ARMS[name].weights and not output.exists():
+            shutil.copytree(source / "warm_start", output / "warm_start")
+            shutil.copy(source / "stages.yaml", output)
+
+
 def train(name: str, seed: int, folder: Path) -> dict[str, Any]:
     """Run an arm, or what is left of it, and return what is reported of it."""
-    arm, output = ARMS[name], folder / f"{name}-{seed}"
-    if not output.exists() and arm.warms_like:
-        source = folder / f"{arm.warms_like}-{seed}"
-        shutil.copytree(source / "warm_start", output / "warm_start")
-        shutil.copy(source / "stages.yaml", output)
+    output = folder / f"{name}-{seed}"
+    copy_warm_start(name, seed, folder)
     if not (output / "summary.json").is_file():
-        rolecall.train(make_config(arm, seed), output=output, allow_changes=True)
+        rolecall.train(make_config(ARMS[name], seed), output=output, allow_changes=True)
     run = rolecall.load_run(output / "train")
     steps = [row for row in run.metrics().to_pylist() if row["kind"] == "step"]
     return {
         "arm": name,
         "seed": seed,
+        "processor": processor(),
         "before": run.summary["before"]["avg@1"],
         "after": run.summary["after"]["avg@1"],
         "norms": {
@@ -111,8 +130,9 @@ def norms_of(rows: list[dict[str, Any]], agent: str) -> str:
 
 def difference(rows: list[dict[str, Any]], beside: list[dict[str, Any]]) -> str:
     """Return the mean paired difference with its 95 % interval, and what would have shown."""
-    other = {row["seed"]: row["after"] for row in beside}
-    gaps = [row["after"] - other[row["seed"]] for row in rows if row["seed"] in other]
+    other = {(row["seed"], row["processor"]): row["after"] for row in beside}
+    pairs = [(row["after"], other.get((row["seed"], row["processor"]))) for row in rows]
+    gaps = [after - before for after, before in pairs if before is not None]
     if len(gaps) not in QUANTILES:
         return f"{len(gaps)} pair" if len(gaps) == 1 else "-"
     margin = QUANTILES[len(gaps)] * stdev(gaps) / math.sqrt(len(gaps))
@@ -147,9 +167,12 @@ def main() -> None:
     options = parser.parse_args()
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=ROOT)
     kept = json.loads(KEPT.read_text()) if KEPT.is_file() else []
+    # Where `auto` is float32, the arm of that name would be compared with itself.
+    same = {"float32"} if choose_dtype("auto") == "float32" else set()
     for seed in options.seeds:
-        for name in options.only:
-            if not any((row["arm"], row["seed"]) == (name, seed) for row in kept):
+        for name in [name for name in options.only if name not in same]:
+            key = (name, seed, processor())
+            if not any((row["arm"], row["seed"], row["processor"]) == key for row in kept):
                 kept.append(train(name, seed, options.folder) | {"commit": commit.strip()})
                 KEPT.write_text(json.dumps(kept, indent=1) + "\n")
             print(table(kept), flush=True)
