@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rolecall.models.known_models import KNOWN_MODELS, find_fetched
 from tests.docs.pages import blocks, commands, run
+from tests.support import small_model
 from tests.support.evidence import leave_to_evidence
 
 pytestmark = pytest.mark.slow
@@ -23,8 +23,8 @@ SHORT = ["coming-over", "rewards-that-cannot-be-gamed"]
 @pytest.mark.parametrize("name", leave_to_evidence([page.stem for page in TUTORIALS], keep=SHORT))
 def test_the_blocks_of_a_tutorial_run_in_their_order(name, tmp_path, monkeypatch):
     [page] = [page for page in TUTORIALS if page.stem == name]
-    if "smollm2-135m" in page.read_text() and find_fetched(KNOWN_MODELS["smollm2-135m"]) is None:
-        pytest.skip("not fetched: rolecall fetch smollm2-135m")
+    if small_model.NAME in page.read_text():
+        small_model.skip_without_small_model()
     monkeypatch.chdir(tmp_path)
     assert blocks(page.read_text()), "a tutorial has something to run"
     run(page)

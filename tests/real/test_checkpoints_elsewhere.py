@@ -14,10 +14,9 @@ from transformers import AutoModelForCausalLM
 
 import rolecall
 from rolecall.models.base_location import locate
-from rolecall.models.known_models import KNOWN_MODELS, find_fetched
 from rolecall.rollout.episodes import PlaySettings
+from tests.support.small_model import NAME, needs_small_model
 
-NAME = "smollm2-135m"
 MAX_TOKENS = 24
 ADAPTERS = {"all": {"rank": 8}, "whole": None}
 QUESTIONS = [
@@ -45,7 +44,7 @@ json.dump([list(one.outputs[0].token_ids) for one in outputs], open(file, "w"))
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.evidence,
-    pytest.mark.skipif(find_fetched(KNOWN_MODELS[NAME]) is None, reason=f"rolecall fetch {NAME}"),
+    needs_small_model,
 ]
 
 

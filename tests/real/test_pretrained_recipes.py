@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 
 import rolecall
-from rolecall.models.known_models import KNOWN_MODELS, find_fetched
 from tests import toy
 from tests.recipes.test_recipes import PRETRAINED
+from tests.support.small_model import needs_small_model
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.evidence,
-    pytest.mark.skipif(
-        find_fetched(KNOWN_MODELS["smollm2-135m"]) is None, reason="rolecall fetch smollm2-135m"
-    ),
+    needs_small_model,
 ]
 LESS = [
     "trainer.steps=1", "trainer.warm_start.steps=1", "trainer.warm_start.rows=4",

@@ -13,18 +13,16 @@ from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.engines.local import llama_pass
 from rolecall.engines.local.engine import LocalEngine
 from rolecall.models.base_location import locate
-from rolecall.models.known_models import KNOWN_MODELS, find_fetched
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer
 from rolecall.runtime.call_tree import IdleBarrier
 from tests.cli.test_cli import rolecall
+from tests.support.small_model import NAME, needs_small_model
 from tests.toy import write
 
-NAME = "smollm2-135m"
-FOLDER = find_fetched(KNOWN_MODELS[NAME])
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(FOLDER is None, reason=f"not fetched: rolecall fetch {NAME}"),
+    needs_small_model,
 ]
 QUESTIONS = {
     "What is 7 + 5? Answer with the number only.": "12",

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rolecall.models.known_models import KNOWN_MODELS, find_fetched
 from rolecall_lab.bench import Benchmark, run
 from rolecall_lab.bench.all import BENCHMARKS
 from rolecall_lab.bench.child import set_up
@@ -17,6 +16,7 @@ from rolecall_lab.bench.pairs import run_pairs
 from rolecall_lab.bench.records import check_same_work
 from rolecall_lab.bench.run import NEEDS
 from rolecall_lab.bench.workload import TeamSize, lengths, talks
+from tests.support.small_model import skip_without_small_model
 from tests.toy import command
 
 pytestmark = [pytest.mark.slow, pytest.mark.evidence]
@@ -35,8 +35,8 @@ GUESTS = [("team-rollout-s", "vllm"), ("grpo-step", "trl"), ("real-math-to-score
 def skip_what_is_missing(name, side):
     if side in NEEDS and importlib.util.find_spec(NEEDS[side]) is None:
         pytest.skip(f"{side} is not installed (`make bench` installs it)")
-    if name.startswith("real-") and find_fetched(KNOWN_MODELS["smollm2-135m"]) is None:
-        pytest.skip("not fetched: rolecall fetch smollm2-135m")
+    if name.startswith("real-"):
+        skip_without_small_model()
 
 
 @pytest.fixture(scope="module")
