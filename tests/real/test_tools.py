@@ -134,9 +134,15 @@ def write_call(tokenizer, name: str, arguments: dict[str, str]) -> np.ndarray:
     call = call_message(name, arguments=arguments)
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
     user = {"role": "user", "content": QUESTION.content}
-    prompt = render(tokenizer, [user], asks=True, tools=[TOOL])
+    prompt = render(tokenizer, [user], asks=True, tools=[TOOL]).rstrip()
     whole = render(tokenizer, [user, said], asks=False, tools=[TOOL])
     text = whole.removeprefix(prompt) if whole.startswith(prompt) else whole.rpartition("?")[2]
     form = turn_form(tokenizer)
     ends = [text.rfind(token) + len(token) for token in form.tokens if token in text]
-    return encode(tokenizer, text[: max(ends)]) if ends else encode(tokenizer, text)
+    text = text[: max(ends)] if ends else text
+    if not form.writes_end:  # GLM ends a call with the token that begins the result
+        result = {"role": "tool", "content": "word", "name": name, "tool_call_id": call["id"]}
+        behind = render(tokenizer, [user, said, result], asks=True, tools=[TOOL])
+        behind = behind.rpartition(text)[2].lstrip()
+        text += max((t for t in form.tokens if behind.startswith(t)), key=len, default="")
+    return encode(tokenizer, text)
