@@ -108,7 +108,7 @@ def try_training_ways(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
     outputs = min(outputs, LARGEST)
     x, grad = (torch.randn(ROWS[-1], width, generator=random) for width in (inputs, outputs))
     weight = torch.randn(outputs, inputs, generator=random)
-    names: list[Way] = ["plain", "onednn"] if has_onednn() else ["plain"]
+    names: list[Way] = ["plain", "onednn"] if has_onednn(x.dtype) else ["plain"]
     fastest: list[Way] = []
     for states, right in ((x, weight), (grad, weight.t()), (grad.t(), x.t())):
         expected = states @ right.t()

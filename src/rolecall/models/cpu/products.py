@@ -80,15 +80,22 @@ def pack_weight(weight: Tensor) -> Tensor:
     return out
 
 
-def has_onednn() -> bool:
-    """Return whether this PyTorch was built with oneDNN."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Return whether oneDNN is built in and multiplies numbers of this type on this processor.
+
+    It multiplies bfloat16 only with AVX-512 or with AVX-NE-CONVERT.
+    """
+    if not torch.backends.mkldnn.is_available() or not hasattr(
+        torch.ops.mkldnn, "_linear_pointwise"
+    ):
+        return False
+    return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def candidates(weight: Tensor) -> dict[Way, Callable[[Tensor], Tensor]]:
-    """Return each way of multiplying states with this weight [O, I] that PyTorch has."""
+    """Return each way of multiplying states with this weight [O, I] that PyTorch has here."""
     ways: dict[Way, Callable[[Tensor], Tensor]] = {"plain": lambda x: x @ weight.t()}
-    if has_onednn():
+    if has_onednn(weight.dtype):
         laid_out = pack_weight(weight)
         ways["onednn"] = lambda x: onednn(x, weight)
         ways["packed"] = lambda x: onednn(x, laid_out)
