@@ -36,7 +36,7 @@ $(VENV)/gguf: $(VENV)/demo
 	$(UV) -c constraints.txt -e ".[gguf]"
 	touch $@
 
-demo-real: $(VENV)/gguf  ## Train two agents on a pretrained language model, nine minutes.
+demo-real: $(VENV)/gguf  ## Train two agents on a pretrained language model, ten to twenty minutes.
 	$(BIN)/rolecall fetch smollm2-135m
 	$(BIN)/rolecall train real_math
 
