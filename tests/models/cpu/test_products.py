@@ -24,7 +24,7 @@ from rolecall.learners.optimizer import adamw
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu import product_trials, products, trained_products
 from rolecall.models.cpu.product_trials import PLAIN, choose_ways, try_ways
-from rolecall.models.cpu.products import ROWS, Product
+from rolecall.models.cpu.products import ROWS, Product, candidates
 from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.language_model import LanguageModel
@@ -35,7 +35,7 @@ from tests.conftest import make_model
 from tests.engines.test_llama import logits
 from tests.toy import language_model
 
-WAYS = ["plain", "onednn", "packed"]
+WAYS = list(candidates(torch.zeros(1, 1, dtype=torch.bfloat16)))  # on this processor
 
 
 def weights(dtype=torch.bfloat16, *, outputs=48, inputs=40):
