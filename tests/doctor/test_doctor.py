@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
+import torch
 
 from rolecall.doctor import machine_check
 from rolecall.engines.local.engine import LocalEngine
@@ -14,7 +16,7 @@ from tests.toy import command
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(machine_check, "COPIED", 2**20)
-    monkeypatch.setattr(machine_check, "SIDE", 128)
+    monkeypatch.setattr(machine_check, "SIDES", (32, 64, 128))
 
 
 def test_a_sound_machine_is_told(capsys, monkeypatch):
@@ -34,6 +36,20 @@ def test_a_sound_machine_is_told(capsys, monkeypatch):
     assert "product, bfloat16, 8 rows: plain " in told
     assert "pip install 'rolecall[vllm]'" in told
     assert "bubblewrap" not in told
+
+
+def test_a_processor_slow_at_a_dtype_multiplies_no_larger_matrices_of_it(monkeypatch):
+    sides = []
+
+    def multiplying(device, dtype, side):
+        sides.append((dtype, side))
+        return lambda: time.sleep(0.02 if dtype == torch.bfloat16 else 0)
+
+    monkeypatch.setattr(machine_check, "LONG_S", 0.01)
+    monkeypatch.setattr(machine_check, "_multiplying", multiplying)
+    cpu = machine_check.doctor()["devices"]["cpu"]
+    assert sides == [*((torch.float32, side) for side in (32, 64, 128)), (torch.bfloat16, 32)]
+    assert cpu["bfloat16_tflops"] == pytest.approx(2 * 32**3 / 0.02 / 1e12, rel=0.5)
 
 
 @pytest.mark.parametrize("fault", ["differs", "fails"])

@@ -34,7 +34,8 @@ from rolecall.runtime.progress import activity
 
 MODEL = "tiny:math"
 COPIED = 2**28  # bytes
-SIDE = 2048  # of the matrices that are multiplied
+SIDES = (256, 512, 1024, 2048)  # of the matrices that are multiplied, one after the other
+LONG_S = 0.1  # a product that takes longer is not tried with larger matrices
 TRIES = 3
 PRODUCT_ROWS = (8, 256)  # of states that are multiplied with a weight, as sampling does it
 ADVICE = {  # package or program -> what it is for
@@ -68,11 +69,10 @@ def _examined(device: torch.device) -> Record:
         "copy_gb_per_s": 2 * COPIED / 1e9 / _seconds(_copying(device), device),
     }
     for name in ("float32", "bfloat16"):
-        operations = 2 * SIDE**3 / _seconds(_multiplying(device, getattr(torch, name)), device)
-        figures[f"{name}_tflops"] = operations / 1e12
+        figures[f"{name}_tflops"] = _operations_per_second(device, getattr(torch, name)) / 1e12
     if device.type == "cpu":
         figures["products"] = {
-            f"{name}, {rows} rows": product_trials.speeds(SIDE // 2, SIDE // 2, rows, dtype=dtype)
+            f"{name}, {rows} rows": product_trials.speeds(SIDES[-2], SIDES[-2], rows, dtype=dtype)
             for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16))
             for rows in PRODUCT_ROWS
         }
@@ -125,9 +125,21 @@ def _copying(device: torch.device) -> Callable[[], object]:
     return lambda: target.copy_(source)
 
 
-def _multiplying(device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
-    factor = torch.ones(SIDE, SIDE, device=device, dtype=dtype)
-    return lambda: factor @ factor
+def _operations_per_second(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the speed of the largest product that is quick enough to be tried.
+
+    A processor without instructions for bfloat16 needs minutes for the largest of all.
+    """
+    for side in SIDES:
+        seconds = _seconds(_multiplying(device, dtype, side), device)
+        if seconds > LONG_S:
+            break
+    return 2 * side**3 / seconds
+
+
+def _multiplying(device: torch.device, dtype: torch.dtype, side: int) -> Callable[[], object]:
+    factor = torch.ones(side, side, device=device, dtype=dtype)
+    return lambda: factor @ factor.t()  # as layers multiply; plain ones are slower in bfloat16
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
