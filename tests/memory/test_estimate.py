@@ -27,7 +27,7 @@ from rolecall.memory import check, estimate
 from rolecall.memory.estimate import estimate_memory, peaks
 from rolecall.memory.suggestions import enough
 from rolecall.models.cpu import trained_products
-from rolecall.models.cpu.products import ROWS
+from rolecall.models.cpu.products import ROWS, candidates
 from rolecall.models.sizes import get_size
 from rolecall.setup import build as building
 from rolecall.setup.plan import validate
@@ -94,7 +94,8 @@ def lays_out_all(monkeypatch):
     """As on a processor that samples fastest with every weight laid out again, and trains fastest
     with PyTorch's products: the most it may be.
     """
-    monkeypatch.setattr(llama_pass, "choose_ways", lambda *size: ("packed",) * len(ROWS))
+    *_, way = candidates(torch.zeros(1, 1, dtype=torch.bfloat16))  # packed, where there is that
+    monkeypatch.setattr(llama_pass, "choose_ways", lambda *size: (way,) * len(ROWS))
     monkeypatch.setattr(trained_products, "ways_of_training", lambda *size: ("plain",) * 3)
 
 
@@ -169,6 +170,7 @@ from rolecall_lab.bench.crowd import resident_bytes
 from rolecall.runtime.memory import keep_freed_memory
 
 keep_freed_memory()  # as every run does
+here.trained_products.ways_of_training = lambda *size: ("onednn",) * 3  # whose holes are largest
 config = here.load(Path(sys.argv[1]))
 learner = here.building.build(here.validate(config)).learners["a"]
 turns = [turn for _ in range(16) for turn in here.turns()]
@@ -226,7 +228,7 @@ def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp
     """Pages of the process, not bytes of tensors: holes that the allocator leaves count in them.
 
     They are 28 % here, less than the most that is predicted; with three more tensors for each
-    adapted layer they were 74 %.
+    adapted layer they were 74 %. PyTorch's own products leave 12 %.
     """
     config = solo_config(bases[json.dumps(WIDE)])
     config["policies"]["a"]["adapter"] = {"rank": 32}
@@ -241,7 +243,7 @@ def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp
     ).stdout
     grown = int(printed.splitlines()[-1])
     assert 0.9 * of_tensors < grown < 1.35 * of_tensors
-    assert grown <= predicted < 1.25 * grown
+    assert grown <= predicted < 1.25 * grown, (grown, of_tensors)
 
 
 def is_of_tensors(need):

@@ -107,14 +107,19 @@ class LocalBackend(EngineBackend):
 
 
 def _packed(owner: str, size: Size, dtype: str, device: str) -> Need:
-    """Return copies of weights as products read them: in bfloat16 if those are the fastest.
+    """Return copies of weights as products read them: in bfloat16 if those may be the fastest.
 
     The head is one of float32 whatever its weights are, which are turned into float32 first.
     """
+    import torch
+
+    from rolecall.models.cpu.products import has_onednn
     from rolecall.models.memory_needs import BYTES, Need
     from rolecall.models.quantized import linear_layers
 
     layers = sum(layer.weight.numel() for layer in linear_layers(size.model).values())
+    if dtype == "bfloat16" and not has_onednn(torch.bfloat16):
+        layers = 0
     count = layers + size.embedding
     held = BYTES[dtype] * layers + 4 * size.embedding * (1 if dtype == "float32" else 2)
     return Need(owner, "weights laid out for products, at most", held, device, parameters=count)
