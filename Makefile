@@ -9,9 +9,11 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # The same, in half of the time.
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 # One process more than there are cores, because tests also wait; files in the order of
-# `tests/conftest.py`.
+# `tests/conftest.py`. A test that ends its process, as one does that takes too long, ends the run: a
+# new process would begin with the same test, and wait for ever at the end.
 WORKERS := $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	--max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .PHONY: help gpu gpu-needs gpu-archive demo demo-real real-model system-packages real-tokenizers test test-without-system-packages test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
