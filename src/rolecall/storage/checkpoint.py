@@ -7,7 +7,6 @@ every file, so that a checkpoint which was damaged later is noticed before it is
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ from typing import Protocol
 
 from rolecall.core.errors import ConfigError, RunEndingError, first_line
 from rolecall.core.json_types import JsonObject, State
+from rolecall.runtime.checksums import sha256
 from rolecall.storage.folder_locks import reading, removing
 from rolecall.storage.run_folder import RunFolder, write_aside
 
@@ -114,7 +114,7 @@ def checkpoint_step(checkpoint: Path) -> int:
 def identity(checkpoint: Path) -> str:
     """Equal for equal weights alone; "" where it is not known."""
     try:
-        return hashlib.sha256((checkpoint / MANIFEST).read_bytes()).hexdigest()
+        return sha256(checkpoint / MANIFEST)
     except OSError:
         return ""
 
@@ -126,7 +126,7 @@ def damage(checkpoint: Path) -> str:
         for name, checksum in written.items():
             if not (checkpoint / name).is_file():
                 return f"{name} is missing"
-            if _checksum(checkpoint / name) != checksum:
+            if sha256(checkpoint / name) != checksum:
                 return f"{name} is not what was written"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{MANIFEST} cannot be read ({type(error).__name__})"
@@ -252,12 +252,7 @@ def _clear_aside(folder: Path) -> None:
 def _checksums(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file, by its path within the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): _checksum(path) for path in files}
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
 
 
 def _flush(folder: Path) -> None:
