@@ -98,6 +98,7 @@ LONGEST = (
     "training/test_equal_runs",
     "recipes/test_recipes",
     "lab/reproduce/test_published",
+    "config/test_config_of_any_shape",
     "runs/test_command_kills",
     "runs/test_stages",
     "cli/test_cli",
