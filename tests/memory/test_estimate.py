@@ -227,8 +227,9 @@ def test_one_pass_holds_its_states_queries_keys_values_and_gates():
 def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp_path):
     """Pages of the process, not bytes of tensors: holes that the allocator leaves count in them.
 
-    They are 28 % on a quiet machine and 36 % on a busy one, less than the most that is predicted.
-    With three more tensors for each adapted layer they were 74 %; PyTorch's products leave 12 %.
+    They are 28 % here, less than the most that is predicted; with three more tensors for each
+    adapted layer they were 74 %. PyTorch's products leave 12 %. Other work on the machine may add
+    to them (36 % were seen), so that the least of two processes is bounded.
     """
     config = solo_config(bases[json.dumps(WIDE)])
     config["policies"]["a"]["adapter"] = {"rank": 32}
@@ -238,12 +239,13 @@ def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp
     needs = [need for need in estimate_memory(load(path)) if need.phase == "update of a"]
     predicted = sum(need.num_bytes for need in needs)
     of_tensors = sum(need.num_bytes for need in needs if is_of_tensors(need))
-    printed = subprocess.run(
-        [sys.executable, "-c", UPDATE, str(path)], check=True, capture_output=True, text=True
-    ).stdout
-    grown = int(printed.splitlines()[-1])
-    assert 0.9 * of_tensors < grown
-    assert grown <= predicted < 1.25 * grown, (grown, of_tensors)
+    command = [sys.executable, "-c", UPDATE, str(path)]
+    grown = [
+        int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+        for _ in range(2)
+    ]
+    assert 0.9 * of_tensors < min(grown) < 1.35 * of_tensors, (grown, of_tensors)
+    assert max(grown) <= predicted < 1.25 * min(grown), (grown, predicted)
 
 
 def is_of_tensors(need):
