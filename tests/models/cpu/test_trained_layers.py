@@ -121,6 +121,16 @@ def test_numbers_of_any_size_are_gated_as_pytorch_does_it():
     assert (found - wanted).abs().max() <= 1e-6 * wanted.abs().max()
 
 
+def test_every_thread_computes_as_many_tokens():
+    for threads, number in itertools.product(range(1, 5), range(1, 700)):
+        rows = int(rows_at_once.py_func(number, threads))
+        blocks = math.ceil(number / rows)
+        of_a_thread = rows * math.ceil(blocks / threads)
+        assert rows <= ROWS
+        assert of_a_thread < number / threads + 4 * math.ceil(number / ROWS)
+    assert rows_at_once.py_func(383, 2) == 96
+
+
 def test_the_numbers_do_not_depend_on_the_number_of_threads():
     """Gradients of weights are added up in other parts, all else has the same bits."""
     torch.manual_seed(0)

@@ -31,15 +31,18 @@ from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiled_products import COLUMNS
 from rolecall.models.cpu.tiles import add_product
 
-ROWS = 128  # tokens that are computed at once
+ROWS = 128  # tokens that are computed at once, at most
 _U = np.uintp
 _F = np.float32
 
 
 @compile_inner(forceinline=True)
-def _blocks(x, before):
-    """Return into how many blocks of ROWS tokens x [N, W] is divided; before [W]."""
-    return (len(x) // len(before) + ROWS - 1) // ROWS
+def rows_at_once(number, threads):
+    """Return how many of so many tokens a block has: all threads get as many blocks."""
+    each = _U(threads) * _U(ROWS)
+    blocks = (_U(number) + each - _U(1)) // each * _U(threads)
+    rows = (_U(number) + blocks - _U(1)) // blocks
+    return (rows + _U(3)) // _U(4) * _U(4)  # a tile has 4
 
 
 @compile_inner(forceinline=True)
@@ -74,12 +77,12 @@ def _add_bias(part, place, grad, start, rows, width):
 
 @compile_inner
 def _begin(
-    block, x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
-    raw_key, query, key, value,
+    block, most, x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes,
+    raw_query, raw_key, query, key, value,
 ):  # fmt: skip
     heads, kv_heads, size = _U(sizes[0]), _U(sizes[1]), _U(sizes[2])
     width, many, few = _U(before.shape[0]), heads * size, kv_heads * size
-    number, most = _U(x.shape[0]) // width, _U(ROWS)
+    number = _U(x.shape[0]) // width
     with_norm = query_norm.shape[0] > 0
     first_query, first_key = raw_query if with_norm else query, raw_key if with_norm else key
     at_query, at_key = _U(first_query.ctypes.data), _U(first_key.ctypes.data)
@@ -109,8 +112,8 @@ def _begin(
 
 @compile_outer
 def begin(
-    x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
-    raw_key, query, key, value,
+    threads, x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes,
+    raw_query, raw_key, query, key, value,
 ):  # fmt: skip
     """Compute query [N, H, D], key and value [N, K, D] of x [N, W].
 
@@ -119,11 +122,13 @@ def begin(
     queries, keys, values: a weight that is laid out, and its bias. raw_query, raw_key: room for
     what is normalised; empty where there are no norms. cos and sin [N, D].
     """
+    number = _U(len(x) // len(before))
+    most = rows_at_once(number, threads)
     arguments = (
-        x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes, raw_query,
-        raw_key, query, key, value,
+        most, x, before, eps, queries, keys, values, query_norm, key_norm, cos, sin, sizes,
+        raw_query, raw_key, query, key, value,
     )  # fmt: skip
-    in_parallel(_begin, _blocks(x, before), arguments)
+    in_parallel(_begin, (number + most - _U(1)) // most, arguments)
 
 
 @compile_inner
@@ -133,8 +138,9 @@ def _begin_backward(
 ):  # fmt: skip
     heads, kv_heads, size = _U(sizes[0]), _U(sizes[1]), _U(sizes[2])
     width, many, few = _U(before.shape[0]), heads * size, kv_heads * size
-    number, most = _U(x.shape[0]) // width, _U(ROWS)
-    blocks, count = (number + most - _U(1)) // most, _U(parts.shape[0]) // _U(length)
+    number, count = _U(x.shape[0]) // width, _U(parts.shape[0]) // _U(length)
+    most = rows_at_once(number, count)
+    blocks = (number + most - _U(1)) // most
     each = (blocks + count - _U(1)) // count
     weights = _U(queries.ctypes.data), _U(keys.ctypes.data), _U(values.ctypes.data)
     at_value_grad, at_parts = _U(value_grad.ctypes.data), _U(parts.ctypes.data)
@@ -220,11 +226,11 @@ def _gated_back(memory, o, dx, dy, x, y, n, width):
 
 @compile_inner
 def _finish(
-    block, x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate,
-    up, out,
+    block, most, x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle,
+    gate, up, out,
 ):  # fmt: skip
     width, many, inner = _U(before.shape[0]), _U(mixed_width), _U(inner_width)
-    number, most = _U(x.shape[0]) // width, _U(ROWS)
+    number = _U(x.shape[0]) // width
     at_mixed, at_middle, at_out = _U(mixed.ctypes.data), _U(middle.ctypes.data), _U(out.ctypes.data)
     at_gate, at_up = _U(gate.ctypes.data), _U(up.ctypes.data)
     weights = (
@@ -263,18 +269,21 @@ def _finish(
 
 @compile_outer
 def finish(
-    x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate, up, out,
+    threads, x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate,
+    up, out,
 ):  # fmt: skip
     """Compute the states after the layer: x [N, W] and mixed [N, A] by attention -> out [N, W].
 
     outs, gates, ups, downs: a weight that is laid out, and its bias. middle [N, W] are the states
     between attention and MLP; gate and up [N, I] what those projections make.
     """
+    number = _U(len(x) // len(before))
+    most = rows_at_once(number, threads)
     arguments = (
-        x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle, gate, up,
-        out,
+        most, x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, middle,
+        gate, up, out,
     )  # fmt: skip
-    in_parallel(_finish, _blocks(x, before), arguments)
+    in_parallel(_finish, (number + most - _U(1)) // most, arguments)
 
 
 @compile_inner
@@ -283,9 +292,10 @@ def _finish_backward(
     inner_width, dx, d_mixed, parts, length,
 ):  # fmt: skip
     width, many, inner = _U(before.shape[0]), _U(mixed_width), _U(inner_width)
-    number, most = _U(grad.shape[0]) // width, _U(ROWS)
+    number, count = _U(grad.shape[0]) // width, _U(parts.shape[0]) // _U(length)
+    most = rows_at_once(number, count)
     room = inner + _U(COLUMNS)  # of a row: rows that begin at the same place of pages are slow
-    blocks, count = (number + most - _U(1)) // most, _U(parts.shape[0]) // _U(length)
+    blocks = (number + most - _U(1)) // most
     each = (blocks + count - _U(1)) // count
     at_grad, at_mixed, at_parts = (
         _U(grad.ctypes.data), _U(mixed.ctypes.data), _U(parts.ctypes.data),

@@ -178,8 +178,9 @@ class Begin(Function):
         ctx.eps = np.float32(eps)
         ctx.sizes = (query.shape[1] // size, key.shape[1] // size, size)
         layer_loops.begin(
-            flat(x), flat(before), ctx.eps, *_with_biases(weights, biases), *map(flat, norms),
-            flat(cos), flat(sin), ctx.sizes, *map(flat, (*raw, query, key, value)),
+            torch.get_num_threads(), flat(x), flat(before), ctx.eps, *_with_biases(weights, biases),
+            *map(flat, norms), flat(cos), flat(sin), ctx.sizes,
+            *map(flat, (*raw, query, key, value)),
         )  # fmt: skip
         ctx.save_for_backward(x, cos, sin, *raw, before, *weights, *biases, *norms)
         return query, key, value
@@ -218,8 +219,8 @@ class Finish(Function):
         ctx.eps = np.float32(eps)
         outs, *inner = _with_biases(weights, biases)
         layer_loops.finish(
-            flat(x), flat(mixed), outs, flat(before), ctx.eps, *inner, mixed.shape[1],
-            gate.shape[1], flat(middle), flat(gate), flat(up), flat(out),
+            torch.get_num_threads(), flat(x), flat(mixed), outs, flat(before), ctx.eps, *inner,
+            mixed.shape[1], gate.shape[1], flat(middle), flat(gate), flat(up), flat(out),
         )  # fmt: skip
         ctx.save_for_backward(mixed, middle, gate, up, before, *weights, *biases)
         return out
