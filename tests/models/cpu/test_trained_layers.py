@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from rolecall.config.schema import Adapter
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.cpu import trained_layer
+from rolecall.models.cpu.layer_loops import ROWS, rows_at_once
 from rolecall.models.cpu.trained_layer import Begin, Finish, Whole
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from tests.toy import CPU
