@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import gguf
+import numpy as np
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 from rolecall_lab.bench.gguf_models import add_shape, finish, named_weights
 from rolecall_lab.tiny.tokenizer import fit
 
+ONE_MORE = ("gemma2", "gemma3")  # llama.cpp adds 1 to their norms' weights
+
+
+def small_tokenizer() -> PreTrainedTokenizerFast:
+    return fit(["one two three"], size=300, tags=())
+
 
 def small_llama(seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Return a random model of two layers and a byte-level tokenizer with a chat template."""
-    tokenizer = fit(["one two three"], size=300, tags=())
+    tokenizer = small_tokenizer()
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
@@ -29,7 +38,7 @@ def small_llama(seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFas
 
 def write_gguf(
     file: Path,
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     *,
     architecture: str = "llama",
@@ -37,8 +46,14 @@ def write_gguf(
     parts: int = 0,
     leave_out: str = "",
     half: bool = False,
+    tensors: Mapping[str, np.ndarray] = MappingProxyType({}),
+    keys: Mapping[str, str | float] = MappingProxyType({}),
 ) -> Path:
-    """Write a model; the options make a file that cannot be read as one."""
+    """Write a model.
+
+    kind, parts, leave_out: what makes a file that cannot be read as a model; tensors and keys: what
+    the file holds besides.
+    """
     writer = gguf.GGUFWriter(file, architecture)
     if kind:
         writer.add_type(kind)
@@ -47,7 +62,15 @@ def write_gguf(
     writer.add_name("small")
     add_shape(writer, model.config)
     _write_tokenizer(writer, tokenizer)
-    for name, weight in named_weights(model):
+    for key, value in keys.items():
+        add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
+        add[type(value)](f"{architecture}.{key}", value)
+    for name, numbers in tensors.items():
+        writer.add_tensor(name, numbers)
+    family = architecture if architecture in gguf.MODEL_ARCH_NAMES.values() else "llama"
+    for name, weight in named_weights(model, family):
+        if family in ONE_MORE and name.endswith("norm.weight"):
+            weight = weight + 1
         if name != leave_out:
             halved = half and weight.ndim > 1
             writer.add_tensor(name, (weight.half() if halved else weight.float()).numpy())

@@ -13,13 +13,14 @@ import torch
 
 from rolecall.core.errors import ConfigError, first_line
 from rolecall.core.optional import optional
+from rolecall.models.gguf_attention import DIVISORS, restore_attention
 from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.file_locks import locked_file
 from rolecall.runtime.progress import activity
 from rolecall.runtime.written_folders import new_folder_beside, replace_folder
 
 MAGIC = b"GGUF"
-LAYOUT = 1  # of a converted folder; a higher number leaves older folders unused
+LAYOUT = 2  # of a converted folder; a higher number leaves older folders unused
 WAIT_S = 600.0  # for another process that converts the same file
 SPARE = 1 << 26  # bytes that a disk keeps free beside a converted folder
 
@@ -56,9 +57,10 @@ def convert(file: Path, folder: Path, *, label: str = "") -> None:
         ):
             if (folder / "config.json").is_file():  # another process was quicker
                 return
-            dtype = _check(file, label, folder.parent)
+            reader = _read(file, label)
+            dtype = _check(reader, label, folder.parent)
             with new_folder_beside(folder) as aside:
-                _write(file, aside, dtype, label)
+                _write(file, aside, reader, dtype, label)
                 replace_folder(aside, folder)
     except OSError as error:
         raise ValueError(f"{label} cannot be converted: {first_line(error)}") from error
@@ -72,11 +74,8 @@ def import_reader(label: str) -> ModuleType:
         raise ValueError(f"{label}: {error}") from error
 
 
-def _check(file: Path, label: str, place: Path) -> torch.dtype:
-    """Return the dtype that holds the file's weights without loss.
-
-    Raises ValueError for a file that holds no whole model and for a disk without room for it.
-    """
+def _read(file: Path, label: str) -> Any:
+    """Return gguf's reader of a file; raises ValueError for a damaged one."""
     with file.open("rb") as opened:
         magic = opened.read(len(MAGIC))
     if magic != MAGIC:
@@ -85,11 +84,18 @@ def _check(file: Path, label: str, place: Path) -> torch.dtype:
         )
     gguf = import_reader(label)
     try:
-        reader = gguf.GGUFReader(file)
+        return gguf.GGUFReader(file)
     except (ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{label} is damaged or cut short ({first_line(error)}); fetch the file again"
         ) from error
+
+
+def _check(reader: Any, label: str, place: Path) -> torch.dtype:
+    """Return the dtype that holds the file's weights without loss.
+
+    Raises ValueError for a file that holds no whole model and for a disk without room for it.
+    """
     kind = _read_text(reader, "general.type") or "model"
     if kind != "model":
         raise ValueError(f"{label} is of the type {kind!r} and no model; write the file of a model")
@@ -103,8 +109,7 @@ def _check(file: Path, label: str, place: Path) -> torch.dtype:
     dtype = {"F16": torch.float16, "BF16": torch.bfloat16}.get(
         next(iter(types)) if len(types) == 1 else "", torch.float32
     )
-    numbers = sum(int(tensor.n_elements) for tensor in reader.tensors)
-    needed, free = numbers * dtype.itemsize + SPARE, shutil.disk_usage(place).free
+    needed, free = _count_weights(reader) * dtype.itemsize + SPARE, shutil.disk_usage(place).free
     if free < needed:
         raise ValueError(
             f"{label} needs {needed / 1e9:.1f} GB in {place}, where {free / 1e9:.1f} GB are free; "
@@ -113,7 +118,11 @@ def _check(file: Path, label: str, place: Path) -> torch.dtype:
     return dtype
 
 
-def _write(file: Path, folder: Path, dtype: torch.dtype, label: str) -> None:
+def _count_weights(reader: Any) -> int:
+    return sum(int(t.n_elements) for t in reader.tensors if t.name != DIVISORS)
+
+
+def _write(file: Path, folder: Path, reader: Any, dtype: torch.dtype, label: str) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
@@ -128,7 +137,14 @@ def _write(file: Path, folder: Path, dtype: torch.dtype, label: str) -> None:
         raise ValueError(f"{label} cannot be read by transformers: {first_line(error)}") from error
     if missing := sorted(info["missing_keys"]):
         raise ValueError(f"{label} lacks {len(missing)} weights; the first: {missing[0]}")
+    held, read = _count_weights(reader), sum(p.numel() for p in model.parameters())
+    if held != read:
+        raise ValueError(
+            f"{label} holds {held:,} weights, of which transformers reads {read:,}; "
+            "fetch the model as safetensors instead"
+        )
     config = deepcopy(model.config)
+    restore_attention(config, reader, label)
     if hasattr(config, "quantization_config"):  # with it transformers refuses to save the model
         del config.quantization_config
     with torch.device("meta"):

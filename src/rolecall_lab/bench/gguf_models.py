@@ -10,22 +10,6 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-
 
 def write_gguf(folder: Path, dtype: str) -> Path:
     """Write a model without a vocabulary beside its folder, where it is not there yet."""
@@ -48,19 +32,24 @@ def write_gguf(folder: Path, dtype: str) -> Path:
 
 
 def add_shape(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
-    """Add the sizes of a model of the family Llama or Qwen3."""
+    """Add the sizes of a model."""
+    rotation = config.rope_parameters  # or one for each type of layer
+    rotation = rotation.get("full_attention", rotation)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_key_length(size)
+    writer.add_value_length(size)
+    writer.add_rope_dimension_count(size)
+    writer.add_rope_freq_base(rotation["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
+    if getattr(config, "sliding_window", None):
+        writer.add_sliding_window(config.sliding_window)
 
 
 def finish(writer: gguf.GGUFWriter) -> None:
@@ -71,18 +60,20 @@ def finish(writer: gguf.GGUFWriter) -> None:
     writer.close()
 
 
-def named_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield each weight by its name and in its order of llama.cpp; a tied head is the embedding."""
+def named_weights(model: PreTrainedModel, architecture: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield each weight by its name and in its order of llama.cpp; a tied head is the embedding.
+
+    architecture: what llama.cpp calls the family, if that is not the config's `model_type`.
+    """
     config = model.config
+    architecture = architecture or config.model_type
+    kinds = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(kinds[architecture], config.num_hidden_layers)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for name, parameter in model.named_parameters():
-        weight, stem = parameter.detach(), name.removesuffix(".weight")
-        kind = stem.rpartition(".")[2]
-        if config.model_type == "llama" and kind in heads:  # pairs of a rotation are neighbours
-            halves = weight.view(heads[kind], 2, -1, weight.shape[1])
+        weight, (stem, _, kind) = parameter.detach(), name.rpartition(".")
+        module = stem.rpartition(".")[2]
+        if architecture == "llama" and module in heads:  # pairs of a rotation are neighbours
+            halves = weight.view(heads[module], 2, -1, weight.shape[1])
             weight = halves.transpose(1, 2).reshape(weight.shape)
-        if stem.startswith("model.layers."):
-            number, _, module = stem.removeprefix("model.layers.").partition(".")
-            yield f"blk.{number}.{NAMES[module]}.weight", weight.contiguous()
-        else:
-            yield f"{NAMES[stem]}.weight", weight
+        yield f"{names.get_name(stem)}.{kind}", weight.contiguous()
