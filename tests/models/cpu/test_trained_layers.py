@@ -134,6 +134,16 @@ def test_every_thread_computes_as_many_tokens():
     assert rows_at_once.py_func(383, 2) == 96
 
 
+def test_a_part_without_tokens_has_gradients_of_zero():
+    weights = [numbers(WIDTH, HEADS * SIZE), numbers(INNER, WIDTH), numbers(INNER, WIDTH)]
+    given = [torch.randn(0, WIDTH), torch.randn(0, HEADS * SIZE), torch.randn(WIDTH)]
+    mine = [t.requires_grad_() for t in (*given, *weights, numbers(WIDTH, INNER))]
+    out = Finish.apply(*mine[:2], EPS, *mine[2:], *[None] * 4)
+    out.sum().backward()
+    assert out.shape == (0, WIDTH)
+    assert all((t.grad == 0).all() for t in mine)
+
+
 def test_the_numbers_do_not_depend_on_the_number_of_threads():
     """Gradients of weights are added up in other parts, all else has the same bits."""
     torch.manual_seed(0)

@@ -40,9 +40,9 @@ _F = np.float32
 def rows_at_once(number, threads):
     """Return how many of so many tokens a block has: all threads get as many blocks."""
     each = _U(threads) * _U(ROWS)
-    blocks = (_U(number) + each - _U(1)) // each * _U(threads)
+    blocks = max(_U(1), (_U(number) + each - _U(1)) // each * _U(threads))
     rows = (_U(number) + blocks - _U(1)) // blocks
-    return (rows + _U(3)) // _U(4) * _U(4)  # a tile has 4
+    return max(_U(1), (rows + _U(3)) // _U(4)) * _U(4)  # a tile has 4
 
 
 @compile_inner(forceinline=True)
