@@ -37,10 +37,10 @@ def restore_attention(config: PretrainedConfig, reader: Any, label: str) -> None
 
     Raises ValueError for rotations that cannot be written into a config.
     """
-    architecture = _read(reader, "general.architecture")
+    architecture = read_field(reader, "general.architecture")
     if architecture in READ_BY_TRANSFORMERS:
         return
-    window = _read(reader, f"{architecture}.attention.sliding_window")
+    window = read_field(reader, f"{architecture}.attention.sliding_window")
     if window is not None and hasattr(config, "sliding_window"):
         config.sliding_window = int(window) or None
     _restore_rotation(config, reader, architecture, label)
@@ -49,12 +49,15 @@ def restore_attention(config: PretrainedConfig, reader: Any, label: str) -> None
 def _restore_rotation(config: PretrainedConfig, reader: Any, architecture: str, label: str) -> None:
     prefix = f"{architecture}.rope.scaling."
     divisors = next((t for t in reader.tensors if t.name == DIVISORS), None)
-    kind = _read(reader, f"{prefix}type") or "none"
+    kind = read_field(reader, f"{prefix}type") or "none"
     if divisors is None and kind == "none":
         return
     parameters = getattr(config, "rope_parameters", None) or {}
     if "rope_theta" not in parameters:  # one set for each type of layer
-        raise ValueError(f"{label}: {_what(kind)} of a model with several kinds; {ELSEWHERE}")
+        raise ValueError(
+            f"{label}: its rotations are stretched, which is not read for a model with several "
+            f"kinds of them; {ELSEWHERE}"
+        )
     if divisors is not None:
         config.rope_parameters = parameters | LLAMA3 | {"factor": float(divisors.data.max())}
         if not _divides(config, torch.from_numpy(divisors.data.copy())):
@@ -62,7 +65,7 @@ def _restore_rotation(config: PretrainedConfig, reader: Any, architecture: str, 
         return
     if kind not in KEYS:
         raise ValueError(f"{label}: {_what(kind)} is not known; {ELSEWHERE}")
-    numbers = {name: _read(reader, prefix + key) for name, key in KEYS[kind].items()}
+    numbers = {name: read_field(reader, prefix + key) for name, key in KEYS[kind].items()}
     if missing := [name for name, number in numbers.items() if number is None]:
         raise ValueError(f"{label}: {_what(kind)} lacks {missing[0]!r}; {ELSEWHERE}")
     config.rope_parameters = parameters | {"rope_type": kind} | numbers
@@ -85,6 +88,7 @@ def _divides(config: PretrainedConfig, divisors: torch.Tensor) -> bool:
     )
 
 
-def _read(reader: Any, key: str) -> Any:
+def read_field(reader: Any, key: str) -> Any:
+    """Return what the file says under a key, or None."""
     field = reader.get_field(key)
     return None if field is None else field.contents()

@@ -13,7 +13,7 @@ import torch
 
 from rolecall.core.errors import ConfigError, first_line
 from rolecall.core.optional import optional
-from rolecall.models.gguf_attention import DIVISORS, restore_attention
+from rolecall.models.gguf_attention import DIVISORS, ELSEWHERE, read_field, restore_attention
 from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.file_locks import locked_file
 from rolecall.runtime.progress import activity
@@ -57,7 +57,7 @@ def convert(file: Path, folder: Path, *, label: str = "") -> None:
         ):
             if (folder / "config.json").is_file():  # another process was quicker
                 return
-            reader = _read(file, label)
+            reader = _open(file, label)
             dtype = _check(reader, label, folder.parent)
             with new_folder_beside(folder) as aside:
                 _write(file, aside, reader, dtype, label)
@@ -74,7 +74,7 @@ def import_reader(label: str) -> ModuleType:
         raise ValueError(f"{label}: {error}") from error
 
 
-def _read(file: Path, label: str) -> Any:
+def _open(file: Path, label: str) -> Any:
     """Return gguf's reader of a file; raises ValueError for a damaged one."""
     with file.open("rb") as opened:
         magic = opened.read(len(MAGIC))
@@ -96,10 +96,10 @@ def _check(reader: Any, label: str, place: Path) -> torch.dtype:
 
     Raises ValueError for a file that holds no whole model and for a disk without room for it.
     """
-    kind = _read_text(reader, "general.type") or "model"
+    kind = read_field(reader, "general.type") or "model"
     if kind != "model":
         raise ValueError(f"{label} is of the type {kind!r} and no model; write the file of a model")
-    if (parts := _read_number(reader, "split.count")) > 1:
+    if (parts := read_field(reader, "split.count") or 0) > 1:
         raise ValueError(
             f"{label} is one of {parts} parts; join them with `llama-gguf-split --merge` first"
         )
@@ -140,8 +140,7 @@ def _write(file: Path, folder: Path, reader: Any, dtype: torch.dtype, label: str
     held, read = _count_weights(reader), sum(p.numel() for p in model.parameters())
     if held != read:
         raise ValueError(
-            f"{label} holds {held:,} weights, of which transformers reads {read:,}; "
-            "fetch the model as safetensors instead"
+            f"{label} holds {held:,} weights, of which transformers reads {read:,}; {ELSEWHERE}"
         )
     config = deepcopy(model.config)
     restore_attention(config, reader, label)
@@ -155,13 +154,3 @@ def _write(file: Path, folder: Path, reader: Any, dtype: torch.dtype, label: str
     plain.config.dtype = dtype
     plain.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def _read_text(reader: Any, key: str) -> str:
-    field = reader.get_field(key)
-    return "" if field is None else str(field.contents())
-
-
-def _read_number(reader: Any, key: str) -> int:
-    field = reader.get_field(key)
-    return 0 if field is None else int(field.contents())
