@@ -33,6 +33,10 @@ FAIRNESS = """
 - **vllm** (0.32.0 for CPUs, compiled, prefix cache on, engine in the same process) gets a turn's
   successor the moment the turn is over, without a barrier between agents. No log-probs are asked
   for.
+- **llama.cpp** (`llama-cpp-python` 0.3.36, compiled on the machine for its processor) decodes one
+  token of every talk in one batch, with the prompts of those that go on. A task's prompt is read
+  once. It reads the same weights from a GGUF file, in the same number format. Tokens and their
+  log-probs are drawn by PyTorch from its logits.
 - **trl** is `GRPOTrainer` with its defaults and its default generation, float32, GRPO's loss, no
   reference; gradient checkpointing, logs and checkpoints are off. Micro-batches of 4 to 64 rows
   take it the same time here, within 11 %.

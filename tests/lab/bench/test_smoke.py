@@ -8,13 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from rolecall_lab.bench import Benchmark, run
 from rolecall_lab.bench.all import BENCHMARKS
 from rolecall_lab.bench.child import set_up
+from rolecall_lab.bench.gguf_models import write_gguf
 from rolecall_lab.bench.pairs import run_pairs
 from rolecall_lab.bench.records import check_same_work
 from rolecall_lab.bench.run import NEEDS
+from rolecall_lab.bench.small_models import random_model, vocabulary
 from rolecall_lab.bench.workload import TeamSize, lengths, talks
 from tests.support.small_model import skip_without_small_model
 from tests.toy import command
@@ -93,6 +97,28 @@ def test_a_talk_repeats_all_that_was_said():
     assert np.array_equal(following[:120], prompt)
     assert np.array_equal(following[120 : 120 + length], said)
     assert len(following) == 120 + length + 40
+
+
+def test_llama_cpp_has_the_logits_of_the_same_model_after_a_shared_prompt(folder):
+    skip_what_is_missing("", "llama.cpp")
+    from rolecall_lab.bench.llama_cpp_rollout import LlamaCpp, Sequence
+
+    path = random_model(folder, "s")
+    prompt = np.arange(20, 60, dtype=np.int32)
+    [talk] = talks(TeamSize("s", tasks=1, samples=1), 0)
+    first, other = (Sequence(number, talk, prompt, length=1) for number in range(2))
+    decoder = LlamaCpp(write_gguf(path, "float32"), sequences=2, vocabulary=vocabulary("s"))
+    decoder.read([(first, prompt.tolist())], asks=False)
+    decoder.share(first, other)
+    answers = [[7], [5, 6, 7]]
+    logits = decoder.read(list(zip((first, other), answers, strict=True)), asks=True)
+    model = AutoModelForCausalLM.from_pretrained(path).eval()
+    for row, answer in zip(logits, answers, strict=True):
+        with torch.no_grad():
+            expected = model(torch.tensor([[*prompt.tolist(), *answer]])).logits[0, -1]
+        # Some of its float32 products are of rounded numbers; the logits' own deviation is 0.25.
+        np.testing.assert_allclose(row, expected[: len(row)].numpy(), atol=5e-3)
+    decoder.close()
 
 
 @pytest.mark.alone
