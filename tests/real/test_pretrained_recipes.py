@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import rolecall
@@ -20,9 +22,22 @@ LESS = [
 ]  # fmt: skip
 
 
+def row(number: int) -> dict[str, str]:
+    """Return a row of the form of GSM8K."""
+    twice = 2 * number
+    return {
+        "question": f"Ann has {number} pens and Ben has twice as many. How many has Ben?",
+        "answer": f"Ben has 2 * {number} = <<2*{number}={twice}>>{twice} pens.\n#### {twice}",
+    }
+
+
 @pytest.mark.parametrize("name", PRETRAINED)
 def test_a_recipe_takes_a_step_of_each_stage(name, tmp_path):
     changes = [*LESS, f"rewards={{{toy.__file__}:alternate: 1.0}}"]
+    if name == "real_gsm8k":
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text("".join(json.dumps(row(number)) + "\n" for number in range(8)))
+        changes += [f"environment.train={rows}", f"environment.test={rows}"]
     rolecall.train(name, changes, output=tmp_path / "run")
     for stage in ("warm_start", "train"):
         metrics = rolecall.load_run(tmp_path / "run" / stage).metrics().to_pylist()

@@ -73,6 +73,7 @@ def test_a_recipe_is_planned_without_data_and_weights(name, monkeypatch):
     yours = [f"environment.{key}=place" for key in ("train", "test", "root")]
     given = {"data_science_coach": yours, "math_sft_rl": ["stage=rl"], "sft_rl_math": ["stage=rl"]}
     given |= {name: ["stage=train"] for name in PRETRAINED}
+    given["real_gsm8k"] += yours[:2]
     plan = validate(load(find(name), given.get(name, [])))
     assert plan.workflow.roles
     assert set(plan.algorithms) == {n for n, a in plan.config.team.items() if a.trainable}
