@@ -1,4 +1,4 @@
-"""Compares settings on a real language model in pairs of runs with one seed; a table comes out.
+"""Compares settings on a real language model in pairs of runs: a table and curves come out.
 
 Each arm is `real_math` with some keys changed and fewer steps. Arms that train the same weights
 share their warm start, and a pair is of one seed and one processor. A run that is done is kept, and
@@ -15,21 +15,27 @@ import json
 import math
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, Literal
 
+import numpy as np
 import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 import rolecall
 from rolecall import Episode, World
 from rolecall.config.learners import choose_dtype
 from rolecall.config.load import find
 from rolecall.models.cpu.product_trials import processor
+from rolecall.monitor.curves import choose_look, dress
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "benchmarks/real_claims.json"
+CURVES = ROOT / "docs/real_claims.png"
 STEPS = 12  # of RL
 WHOLE_LR = 1e-5
 SPIKE = 3.0  # times the median norm of a run
@@ -115,6 +121,7 @@ def train(name: str, seed: int, folder: Path) -> dict[str, Any]:
         "processor": processor(),
         "before": run.summary["before"]["avg@1"],
         "after": run.summary["after"]["avg@1"],
+        "scores": [row["score"] for row in steps],
         "norms": {
             agent: [row[f"agent/{agent}/grad_norm"] for row in steps]
             for agent in ("solver", "verifier")
@@ -160,6 +167,34 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Write a PNG: scores and gradient norms of the first two arms, and scores of the others.
+
+    A thick line is the mean over seeds, a thin one a seed.
+    """
+    first, others = ["drmas", "grpo"], [name for name in ARMS if name not in ("drmas", "grpo")]
+    look = choose_look([*first, *others], dark=False)
+    figure = Figure(figsize=(15.2, 3.7), dpi=140, layout="constrained", facecolor=look.paper)
+    panels: list[tuple[str, str, list[str], Callable[[dict[str, Any]], list[float]]]] = [
+        ("Own rewards", "mean score", first, lambda row: row["scores"]),
+        ("Own rewards, solver", "gradient norm", first, lambda row: row["norms"]["solver"]),
+        ("Own rewards, verifier", "gradient norm", first, lambda row: row["norms"]["verifier"]),
+        ("One reward", "mean score", others, lambda row: row["scores"]),
+    ]
+    for axes, (title, unit, names, read) in zip(figure.subplots(1, 4), panels, strict=True):
+        for name in names:
+            curves = np.array([read(row) for row in rows if row["arm"] == name], float)
+            for curve in curves:
+                axes.plot(range(1, STEPS + 1), curve, color=look.agents[name], alpha=0.25)
+            if len(curves):
+                mean = np.nanmean(curves, axis=0)
+                axes.plot(range(1, STEPS + 1), mean, color=look.agents[name], lw=2, label=name)
+        dress(axes, look, title=title, unit=unit)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, labelcolor=look.ink, fontsize=9)
+    FigureCanvasAgg(figure).print_png(str(path))
+
+
 def read_kept() -> list[dict[str, Any]]:
     """Return the reports of all runs that were kept."""
     return json.loads(KEPT.read_text()) if KEPT.is_file() else []
@@ -182,6 +217,7 @@ def main() -> None:
                 # Read again: another process may have kept a row meanwhile.
                 KEPT.write_text(json.dumps([*read_kept(), row], indent=1) + "\n")
             print(table(read_kept()), flush=True)
+            draw(read_kept(), CURVES)
 
 
 if __name__ == "__main__":
