@@ -116,12 +116,13 @@ bench: $(VENV)/llama-cpp  ## Measure speed beside other libraries, and keep it.
 	$(BIN)/python docs/generate_benchmarks.py
 
 # Status 1 where a ratio has fallen below the committed ones: three quick pairs of small models, and
-# two of 0.6 billion weights, which take half an hour. The better pair counts: of one alone, a quick
-# minute of the peer would look like a slower rolecall.
+# two of larger ones, which take an hour. The better pair counts: of one alone, a quick minute of the
+# peer would look like a slower rolecall.
 bench-check: $(VENV)/bench  ## Fail where a ratio has fallen below the kept ones.
 	$(BIN)/rolecall bench team-rollout-s update grpo-step --pairs 3 --against benchmarks/results
 	$(BIN)/rolecall bench team-rollout-l team-rollout-l-bf16 grpo-step-l --peer vllm --peer trl \
 		--pairs 2 --against benchmarks/results
+	$(BIN)/rolecall bench real-math-to-score real-rollout --pairs 2 --against benchmarks/results
 
 # Checks and benchmarks on a GPU; results in build/gpu.json and docs/gpu.md. `make gpu ARGS="--parts
 # engine"` runs one part; what has passed is not run again unless ARGS holds --again. Without a
