@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,13 +117,21 @@ def _fill(trees: list[list[Turn]], *, budget: int, share: bool) -> list[list[lis
     return rows
 
 
-def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = True) -> Batch:
-    """Join these trees into one batch, in this order; a tree's turns are sorted by their tokens.
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The tokens of turns in one row, where those that turns share stand once."""
 
-    Without `share` they share no tokens: the turns of a pair stand in one tree all the same.
-    """
+    turns: list[Turn]
+    paths: list[Ids]  # of each turn: where its tokens stand
+    tokens: Ids
+    parents: Ids  # where the token before each one stands
+    owners: Ids  # index of the turn that each token was written for
+
+
+def _lay_out(trees: list[list[Turn]], *, share: bool) -> _Row:
+    """Write trees one after another, the turns of each sorted by their tokens."""
     turns: list[Turn] = []
-    paths: list[Ids] = []  # of each turn: where its tokens stand in the row
+    paths: list[Ids] = []
     tokens: list[Ids] = []
     parents: list[Ids] = []
     end = 0
@@ -140,18 +148,34 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
             turns.append(turn)
             paths.append(path)
             before, end = ids, end + len(new)
-    owner = np.repeat(np.arange(len(turns)), [len(own) for own in tokens])
-    sampled = [path[len(turn.ids[0]) :] for turn, path in zip(turns, paths, strict=True)]
+    owners = np.repeat(np.arange(len(turns), dtype=np.int32), [len(own) for own in tokens])
+    return _Row(
+        turns,
+        paths,
+        np.concatenate(tokens).astype(np.int32),
+        np.concatenate(parents).astype(np.int32),
+        owners,
+    )
+
+
+def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = True) -> Batch:
+    """Join these trees into one batch, in this order; a tree's turns are sorted by their tokens.
+
+    Without `share` they share no tokens: the turns of a pair stand in one tree all the same.
+    """
+    row = _lay_out(trees, share=share)
+    turns, size = row.turns, len(row.tokens)
+    sampled = [path[len(turn.ids[0]) :] for turn, path in zip(turns, row.paths, strict=True)]
 
     def column(values: Sequence[Floats | float]) -> Floats:
         """Put each turn's values [T] (or one number) where its sampled tokens stand, else 0.
 
         VDN and QMIX keep one value more: after the last token.
         """
-        row = np.zeros(end, dtype=np.float32)
+        numbers = np.zeros(size, dtype=np.float32)
         for places, value in zip(sampled, values, strict=True):
-            row[places] = value if isinstance(value, float) else value[: len(places)]
-        return row
+            numbers[places] = value if isinstance(value, float) else value[: len(places)]
+        return numbers
 
     def if_complete(columns: list[Floats | None]) -> Floats | None:
         present = [values for values in columns if values is not None]
@@ -160,21 +184,21 @@ def join(trees: list[list[Turn]], *, pairs: Iterable[Pair] = (), share: bool = T
     def or_zero(columns: list[Floats | None]) -> Floats:
         return column([0.0 if values is None else values for values in columns])
 
-    depth = np.zeros(end, dtype=np.int32)
-    for path in paths:
+    depth = np.zeros(size, dtype=np.int32)
+    for path in row.paths:
         depth[path] = np.arange(len(path))
     number = {turn.id: index for index, turn in enumerate(turns)}
     agents, notes = [turn.agent for turn in turns], [turn.training for turn in turns]
     batch = Batch(
         policy=turns[0].policy,
         agent=agents[0] if len(set(agents)) == 1 else "",
-        tokens=np.concatenate(tokens).astype(np.int32),
+        tokens=row.tokens,
         positions=depth,
-        parent=np.concatenate(parents).astype(np.int32),
+        parent=row.parents,
         mask=column([1.0] * len(turns)),
         index=column([float(turn.index) for turn in turns]).astype(np.int32),
         words=column([float(max(1, len(turn.text.split()))) for turn in turns]).astype(np.int32),
-        turn=owner.astype(np.int32),
+        turn=row.owners,
         turn_ids=[turn.id for turn in turns],
         old_logprobs=if_complete([turn.logprobs for turn in turns]),
         advantages=or_zero([turn.advantages for turn in turns]),
