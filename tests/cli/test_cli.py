@@ -180,6 +180,12 @@ def test_bad_values_end_with_one_line_that_names_the_key(config, capsys, overrid
     assert all(part in error for part in said), error
 
 
+def test_temperature_zero_of_a_trained_agent_is_refused_without_a_word_of_filters(config, capsys):
+    error = refused("train", config, "team.left.sampling.temperature=0", capsys=capsys)
+    assert "team.left.sampling.temperature: a trained agent must sample" in error
+    assert "top_p" not in error
+
+
 def test_an_adapter_of_frozen_weights_has_no_effect_and_is_refused(model_folder, tmp_path, capsys):
     made = relay_config(model_folder)
     made["team"]["last"]["trainable"] = False

@@ -242,7 +242,7 @@ def _check_sampling(config: Config) -> Problems:
     for name in filtered:
         if config.team[name].sampling.temperature == 0:
             yield f"team.{name}.sampling.temperature: a trained agent must sample; write above 0"
-        if not allowed:
+        elif not allowed:
             yield (
                 f"team.{name}.sampling: top_p and top_k make the sampler another distribution "
                 "than the one trained; set rollout.allow_filtered_sampling=true to do it anyway"
