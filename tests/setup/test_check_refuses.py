@@ -79,6 +79,16 @@ def test_what_cannot_run_is_refused_in_one_line(name, model_folder, tmp_path, ca
     assert told in refused("check", path, *overrides, capsys=capsys)
 
 
+def test_an_adapter_is_refused_as_a_base(model_folder, tmp_path, capsys):
+    path = write(tmp_path / "team.yaml", relay_config(model_folder, evaluation={"tasks": 0}))
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    error = refused("check", path, f"policies.a.base={adapter}", capsys=capsys)
+    assert "policies.a.base: " in error
+    assert "holds an adapter without its base; write the folder of a model" in error
+
+
 def test_what_can_run_is_not(model_folder, tmp_path, capsys):
     path = write(tmp_path / "team.yaml", relay_config(model_folder))
     adapter = "policies.a.adapter={rank: 2, targets: [q_proj, v_proj]}"
