@@ -7,7 +7,7 @@ import pytest
 from rolecall.config.load import load, load_stages
 from rolecall.core.errors import ConfigError
 from rolecall.setup.plan import load_plan
-from tests.toy import solo_config, write
+from tests.toy import command, solo_config, write
 
 
 @pytest.fixture
@@ -32,6 +32,12 @@ def test_the_file_has_two_stages_of_which_the_first_imitates(file):
     assert (train.algorithm.name, train.trainer.steps) == ("drmas", 5)
     assert train.rollout.curriculum is not None
     assert warm.trainer.warm_start == train.trainer.warm_start == 0
+
+
+def test_what_takes_one_stage_takes_the_one_that_trains(file):
+    assert load(file, ["trainer.steps=9"]) == load(file, ["trainer.steps=9", "stage=train"])
+    for arguments in (["plan", file], ["eval", file], ["check", file, "--try", 2]):
+        assert command(*arguments) == 0
 
 
 def test_overrides_of_the_run_leave_the_warm_start_as_it_is(file):

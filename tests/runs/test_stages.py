@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import rolecall
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
 from rolecall.runs.stage_list import read
@@ -397,7 +399,7 @@ def test_an_adapter_and_whole_weights_do_not_follow_one_another_unseen(
 def test_what_other_commands_are_told_of_a_run_with_stages(straight, tmp_path, capsys):
     config, run = straight
     for arguments, said in (
-        (["eval", run], "is a run with stages; name one of its folders"),
+        (["train", config, "stage=warm", "--output", run, "--resume"], "is a run with stages"),
         (["train", run / "rl"], f"continue the whole: rolecall train {run}"),
         (["eval", config], "for one alone write stage=NAME, with one of: demos, warm, rl, final"),
         (["eval", config, "stage=wram"], "stage=wram: no such stage; write one of: demos, warm"),
@@ -413,6 +415,16 @@ def test_what_other_commands_are_told_of_a_run_with_stages(straight, tmp_path, c
     out = capsys.readouterr().out
     assert [f"Stage {name}:" in out for name in ("demos", "warm", "rl", "final")] == [True] * 4
     assert command("eval", run / "rl") == 0
+
+
+def test_a_run_with_stages_is_read_as_its_last_stage_that_trains(straight, tmp_path):
+    _, run = straight
+    assert rolecall.load_run(run).path == rolecall.load_run(run / "rl").path
+    shutil.copytree(run, tmp_path / "begun", ignore=shutil.ignore_patterns("rl", "final"))
+    assert rolecall.load_run(tmp_path / "begun").path == tmp_path / "begun/warm"
+    shutil.copytree(run, tmp_path / "listed", ignore=shutil.ignore_patterns("config.yaml"))
+    with pytest.raises(ConfigError, match="of which none has begun"):
+        rolecall.load_run(tmp_path / "listed")
 
 
 def test_training_on_an_empty_data_set_ends_the_run_before_the_stage_begins(

@@ -20,7 +20,7 @@ from rolecall.config.key_locations import KeyLocations, read_key_locations
 from rolecall.config.merging import NAMED, dotlist, merge, over
 from rolecall.config.references import BROKEN, describe, problems_in, references_in
 from rolecall.config.schema import Config, StageConfig
-from rolecall.config.warm_start import expand_warm_start
+from rolecall.config.warm_start import TRAIN, expand_warm_start
 from rolecall.core.errors import ConfigError, first_line, nearest
 
 READING = (YAMLError, OmegaConfBaseException, TypeError, UnicodeDecodeError, RecursionError)
@@ -63,15 +63,16 @@ def load(path: Path, overrides: list[str] | None = None) -> Config:
 
     A mapping is merged into the one of the file; an empty one clears it (`rewards={}`), so
     `rewards={} rewards.coach=1` replaces it, or adds it (`critics.agent={}`). Of a file
-    with stages `stage=NAME` takes one.
+    with stages `stage=NAME` takes one; after a warm start it is `train` by default.
     """
     _check_form(overrides or [])
     files: dict[str, Path] = {}
     try:
         loaded = read_files(path, files)
         with _located(files, overrides or []):
-            loaded, expanded = expand_warm_start(loaded, overrides or [])
-            loaded, own_overrides, stage = stages.chosen(loaded, expanded)
+            whole, expanded = expand_warm_start(loaded, overrides or [])
+            default = None if whole is loaded else TRAIN
+            loaded, own_overrides, stage = stages.chosen(whole, expanded, default)
         merged = merge(loaded, dotlist(_by_name(loaded, own_overrides)))
         with _located(files, overrides or []):
             if problems := problems_in(merged):

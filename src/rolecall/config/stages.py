@@ -25,11 +25,14 @@ DATA = "data.jsonl"  # what a stage that collects writes into its folder
 NOT_OF_ONE = ("stages", "output", "extends")  # keys that only the whole file has
 
 
-def chosen(loaded: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[str], int | None]:
+def chosen(
+    loaded: DictConfig, overrides: list[str], default: str | None = None
+) -> tuple[DictConfig, list[str], int | None]:
     """Return the config, the overrides and the number (from 0) of the stage that overrides choose.
 
-    The config of a file without stages is returned as it is, with None. Raises ConfigError with all
-    that is wrong with the list of stages, or if no stage or none of that name is chosen.
+    Without an override it is the stage named `default`. The config of a file without stages is
+    returned as it is, with None. Raises ConfigError with all that is wrong with the list of stages,
+    or if no stage or none of that name is chosen.
     """
     names = [value for key, _, value in map(_parts, overrides) if key == "stage"]
     if not loaded.get("stages"):
@@ -41,12 +44,13 @@ def chosen(loaded: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[s
     choices = [stage.name for stage in listed]
     if names and names[-1] not in choices:
         raise ConfigError(f"stage={names[-1]}: no such stage; write one of: {', '.join(choices)}")
-    if not names:
+    name = names[-1] if names else default
+    if name is None:
         raise ConfigError(
             "stages: `rolecall train` and `rolecall check` take all stages of a file; for one "
             f"alone write stage=NAME, with one of: {', '.join(choices)}"
         )
-    number = choices.index(names[-1])
+    number = choices.index(name)
     stage, differs = listed[number], stages[number][1]
     mine = f"stages.{stage.name}."
     plain = [one for one in rest if not one.startswith("stages.")]

@@ -93,13 +93,21 @@ def train(
 def _folder(config: Config, name: str, *, output: Path | None, resume: bool) -> RunFolder:
     chosen = output or (Path(config.output) if config.output else None)
     if chosen is not None:
-        return RunFolder.existing(chosen) if resume else RunFolder(chosen)
+        return _without_stages(chosen) if resume else RunFolder(chosen)
     folder, number = RunFolder(Path("runs") / name), 1
     if resume:
-        return RunFolder.existing(folder.path)
+        return _without_stages(folder.path)
     while folder.path.exists() and not (folder.is_blank() or _continues(folder, config)):
         number += 1
         folder = RunFolder(Path("runs") / f"{name}-{number}")
+    return folder
+
+
+def _without_stages(path: Path) -> RunFolder:
+    """Return the folder of a run that goes on. Raises ConfigError if it is none or has stages."""
+    folder = RunFolder.existing(path)
+    if folder.path != path:
+        raise ConfigError(f"{path} is a run with stages; continue it with: rolecall train {path}")
     return folder
 
 

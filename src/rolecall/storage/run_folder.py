@@ -17,7 +17,7 @@ from typing import TextIO
 import yaml
 
 from rolecall.config.evaluation import EvaluationConfig
-from rolecall.config.load import load
+from rolecall.config.load import load, load_stages
 from rolecall.config.references import written_keys
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
@@ -71,13 +71,15 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
-        """Return the folder of an existing run; raises ConfigError if there is none."""
+        """Return the folder of a run; of one with stages, of its last stage that trains.
+
+        Raises ConfigError if there is none.
+        """
         folder = cls(path)
         if not path.is_dir():
             raise ConfigError(f"there is no run folder {path}")
         if (path / STAGES).is_file():
-            names = ", ".join(str(one.parent) for one in sorted(path.glob("*/config.yaml")))
-            raise ConfigError(f"{path} is a run with stages; name one of its folders: {names}")
+            return cls(_find_last_stage(path))
         if not folder.config.is_file():
             raise ConfigError(f"{path} is not a run folder: it has no config.yaml")
         return folder
@@ -430,6 +432,22 @@ def is_part(key: str, of: tuple[str, ...]) -> bool:
     return any(
         len(parts) >= len(pattern) and all(map(fnmatchcase, parts, pattern)) for pattern in patterns
     )
+
+
+def _find_last_stage(path: Path) -> Path:
+    """Return the folder of the last stage that has begun, of those that train if any of them has.
+
+    Raises ConfigError if none has begun.
+    """
+    begun = [
+        stage
+        for stage in load_stages(path / STAGES)
+        if (path / stage.name / "config.yaml").is_file()
+    ]
+    if not begun:
+        raise ConfigError(f"{path} is a run with stages of which none has begun")
+    trained = [stage for stage in begun if stage.kind == "train"]
+    return path / (trained or begun)[-1].name
 
 
 def holds_other_things(folder: Path) -> bool:
