@@ -141,6 +141,31 @@ def test_an_old_key_is_answered_with_the_new_one(old, new, model_folder, tmp_pat
     assert "unknown key" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "location"),
+    [
+        ("environment.kinds=[words]", "command line: environment.kinds.0: "),
+        ("trainer.warm_start=-1", "command line: trainer.warm_start.steps: "),
+        ("trainer.warm_start={steps: -1}", "command line: trainer.warm_start.steps: "),
+    ],
+)
+def test_a_value_that_the_command_line_replaced_has_no_line_of_the_file(override, location):
+    """The list and the mapping that are replaced stand in the recipe, with the same inner keys."""
+    with pytest.raises(ConfigError) as raised:
+        validate(load(find("real_math"), [override]))
+    assert str(raised.value).startswith(location)
+
+
+def test_a_value_that_the_command_line_left_has_its_line_of_the_file(tmp_path):
+    text = find("real_math").read_text().replace("kinds: [word]", "kinds: [words]")
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    [line] = [n for n, row in enumerate(text.splitlines(), start=1) if "kinds" in row]
+    with pytest.raises(ConfigError) as raised:
+        validate(load(file, ["environment={level: 2}"]))
+    assert str(raised.value).startswith(f"{file}:{line}: environment.kinds.0: ")
+
+
 def test_an_option_of_a_part_that_has_none_is_to_be_removed(model_folder, tmp_path):
     path = write(tmp_path / "team.yaml", relay_config(model_folder))
     with pytest.raises(ConfigError) as raised:

@@ -60,17 +60,29 @@ def read_key_locations(files: dict[str, Path], overrides: list[str]) -> KeyLocat
         _note(root, "", numbers)
         lines |= {key: f"{name}:{line}" for key, line in numbers.items()}
     overridden = (override.partition("=")[0] for override in overrides)
-    keys = [*overridden, *_inner_keys(OmegaConf.to_container(dotlist(overrides)))]
-    return KeyLocations(list(files)[-1], lines, frozenset(keys))
+    replaced = set(_replaced_keys(OmegaConf.to_container(dotlist(overrides))))
+    kept = {key: line for key, line in lines.items() if replaced.isdisjoint(_parents(key))}
+    return KeyLocations(list(files)[-1], kept, frozenset([*overridden, *replaced]))
 
 
-def _inner_keys(value: object, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted key of everything that overrides set, as in `rewards={correct: 1}`."""
-    if not isinstance(value, dict):
+def _replaced_keys(value: object, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys that overrides give a new value, as in `rewards={correct: 1}`.
+
+    A mapping is merged into the file's, so its own key is not among them unless it is empty.
+    """
+    if isinstance(value, dict) and (value or not prefix):
+        for key, inner in value.items():
+            yield from _replaced_keys(inner, f"{prefix}.{key}" if prefix else str(key))
+    else:
         yield prefix
-        return
-    for key, inner in value.items():
-        yield from _inner_keys(inner, f"{prefix}.{key}" if prefix else str(key))
+
+
+def _parents(key: str) -> list[str]:
+    """Return the keys above a key: "a.b.c" -> ["a.b", "a"]."""
+    parents = []
+    while key := key.rpartition(".")[0]:
+        parents.append(key)
+    return parents
 
 
 def _note(node: yaml.Node | None, prefix: str, lines: dict[str, int]) -> None:
