@@ -381,6 +381,7 @@ def test_a_set_that_is_not_prepared_says_how_to_prepare_it(tmp_path, monkeypatch
         ("data/nothing.jsonl", "test", "no such file or folder"),
         ("math500", "train", "only test"),
         ("math500", "test", "tried test.jsonl of hub data set HuggingFaceH4/MATH-500"),
+        ("math500", "test", "; without a network write a file in place of 'math500'"),
         ("openai/gsm8k", "train", "no single data file"),
         ("./data/deep/nothing.jsonl", "test", "no such file or folder"),
     ],

@@ -133,5 +133,6 @@ def _download(repo: str, file: str, *, name: str, cache_dir: Path | None) -> Pat
         return Path(hf_hub_download(repo, file, repo_type="dataset", cache_dir=cache_dir))
     except (OSError, ValueError, HTTPError) as error:
         raise ValueError(
-            f"cannot fetch {name!r}: tried {file} of hub data set {repo}: {first_line(error)}"
+            f"cannot fetch {name!r}: tried {file} of hub data set {repo}: "
+            f"{first_line(error).rstrip('.')}; without a network write a file in place of {name!r}"
         ) from error
