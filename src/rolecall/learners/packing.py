@@ -6,7 +6,7 @@ stand in one prefix tree, in which those tokens are computed once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -136,18 +136,15 @@ def _lay_out(trees: list[list[Turn]], *, share: bool) -> _Row:
     parents: list[Ids] = []
     end = 0
     for tree in trees:
-        before, path = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
-        for turn in sorted(tree, key=_order):
-            ids = _ids(turn)
-            # Sorted so, the tokens that a turn shares with any earlier one it shares with the last.
-            shared = min(_common(before, ids), len(turn.ids[0])) if share else 0
+        path = np.zeros(0, dtype=np.int32)
+        for turn, ids, shared in _walk(tree, share=share):
             new = np.arange(end, end + len(ids) - shared, dtype=np.int32)
             path = np.concatenate([path[:shared], new])
             parents.append(np.concatenate([[NO_PARENT], path])[shared : len(ids)])
             tokens.append(ids[shared:])
             turns.append(turn)
             paths.append(path)
-            before, end = ids, end + len(new)
+            end += len(new)
     owners = np.repeat(np.arange(len(turns), dtype=np.int32), [len(own) for own in tokens])
     return _Row(
         turns,
@@ -305,16 +302,22 @@ def _common(a: Ids, b: Ids) -> int:
     return int(differ[0]) if len(differ) else size
 
 
-def _tree_size(tree: list[Turn], *, share: bool) -> int:
-    """Return how many tokens `join` writes for this tree."""
-    if not share:
-        return sum(map(_length, tree))
-    size, before = 0, np.zeros(0, dtype=np.int32)
+def _walk(tree: list[Turn], *, share: bool) -> Iterator[tuple[Turn, Ids, int]]:
+    """Yield a tree's turns in the order of their tokens.
+
+    Each comes with its tokens, and how many of them stand there already.
+    """
+    before = np.zeros(0, dtype=np.int32)
     for turn in sorted(tree, key=_order):
         ids = _ids(turn)
-        size += len(ids) - min(_common(before, ids), len(turn.ids[0]))
+        # Sorted so, the tokens that a turn shares with any earlier one it shares with the last.
+        yield turn, ids, min(_common(before, ids), len(turn.ids[0])) if share else 0
         before = ids
-    return size
+
+
+def _tree_size(tree: list[Turn], *, share: bool) -> int:
+    """Return how many tokens `join` writes for this tree."""
+    return sum(len(ids) - shared for _, ids, shared in _walk(tree, share=share))
 
 
 def _length(turn: Turn) -> int:
