@@ -37,7 +37,8 @@ def check(source: str, overrides: list[str], *, num_tasks: int | None = None) ->
         return {
             "stages": _check_stages(path / STAGES if path.is_dir() else find(source), overrides)
         }
-    plan = load_plan(RunFolder.existing(path).config if is_run(path) else find(source), overrides)
+    file = RunFolder.existing(path).config if is_run(path) else find(source)
+    plan = load_plan(file, overrides)
     try:
         opened = open_components(plan)
     except ConfigError:
@@ -49,7 +50,6 @@ def check(source: str, overrides: list[str], *, num_tasks: int | None = None) ->
     if num_tasks is not None:
         from rolecall.runs.try_tasks import try_tasks  # with PyTorch
 
-        file = RunFolder.existing(path).config if is_run(path) else find(source)
         plan = load_plan(file, [*overrides, f"rollout.groups={num_tasks}"])
         diagnosis = try_tasks(plan)
         PlainConsole().print("\n".join(diagnosis.lines()), soft_wrap=True, highlight=False)
