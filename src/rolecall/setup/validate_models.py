@@ -28,12 +28,14 @@ def check_bases(config: Config) -> Problems:
             hint = "" if base.endswith(GGUF) else f"; {HOW_TO_NAME_ONE}"
             yield f"{key}: {error}{hint}"
             continue
-        if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
+        if not path.is_dir() or (path / "config.json").is_file():
+            continue
+        if (path / "adapter_config.json").is_file():
             yield (
                 f"{key}: {base!r} holds an adapter without its base; write the folder of a model "
                 "that the adapter was merged into (PEFT's merge_and_unload)"
             )
-        elif path.is_dir() and not (path / "config.json").is_file():
+        else:
             yield f"{key}: {base!r} has no config.json; write the folder of a model"
 
 
