@@ -212,12 +212,13 @@ def main() -> None:
     for seed in options.seeds:
         for name in [name for name in options.only if name not in same]:
             key = (name, seed, processor())
-            if not any((row["arm"], row["seed"], row["processor"]) == key for row in read_kept()):
+            kept = read_kept()
+            if not any((row["arm"], row["seed"], row["processor"]) == key for row in kept):
                 row = train(name, seed, options.folder) | {"commit": commit.strip()}
-                # Read again: another process may have kept a row meanwhile.
-                KEPT.write_text(json.dumps([*read_kept(), row], indent=1) + "\n")
-            print(table(read_kept()), flush=True)
-            draw(read_kept(), CURVES)
+                kept = [*read_kept(), row]  # another process may have kept a row meanwhile
+                KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+            print(table(kept), flush=True)
+            draw(kept, CURVES)
 
 
 if __name__ == "__main__":
