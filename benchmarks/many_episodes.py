@@ -33,7 +33,7 @@ from rolecall.rollout.episodes import Rollout, RolloutContext
 from rolecall.rollout.group_player import Collection
 from rolecall.runtime.call_tree import task_factory
 from rolecall.storage.episode_io import write_parquet
-from rolecall.storage.run_folder import Journal
+from rolecall.storage.journal import Journal
 from rolecall_lab.bench.conductor_ids import PROMPT, SAID, Tellers, three_turns
 from rolecall_lab.bench.crowd import TURNS, Crowd, resident_bytes
 

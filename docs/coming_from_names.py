@@ -93,7 +93,7 @@ MRLM: Names = [
     ("load_config", ["rolecall.config.load:load"], ""),
     (
         "save_config",
-        ["rolecall.storage.run_folder:resolve_config"],
+        ["rolecall.storage.config_changes:resolve_config"],
         "a run folder holds config.yaml",
     ),
     (

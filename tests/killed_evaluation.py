@@ -9,7 +9,7 @@ import sys
 
 from rolecall.cli import main
 from rolecall.rollout import evaluation
-from rolecall.storage.run_folder import Journal
+from rolecall.storage.journal import Journal
 from tests.killed_run import kill_at
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ from rolecall.learners.optimizer import Stepper
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage import checkpoint
-from rolecall.storage.run_folder import Journal, RunFolder, write_aside
+from rolecall.storage.journal import Journal
+from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.whole_files import write_atomically
 from rolecall.training import trainer
 
 
@@ -80,7 +82,7 @@ def run(config_file: Path, folder: Path, point: str, count: int, threads: int = 
     made = build(validate(config))
     arm(point, count)
     asyncio.run(trainer.Trainer(made, run_folder, display=Silent()).train())
-    write_aside(run_folder.path / "finished", "yes")
+    write_atomically(run_folder.path / "finished", "yes")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from rolecall.config.load import load
 from rolecall.config.references import written_keys
 from rolecall.core.errors import ConfigError
 from rolecall.runs.stage_list import read, write_stages
-from rolecall.storage.run_folder import RunFolder, changes_between, resolve_config
+from rolecall.storage.config_changes import changes_between, resolve_config
+from rolecall.storage.run_folder import RunFolder
 
 FILE = r"""
 extends: math

@@ -13,7 +13,8 @@ from rolecall.rollout.episodes import Rollout, replay
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.storage.run_folder import Journal, RunFolder, journal_path
+from rolecall.storage.journal import Journal
+from rolecall.storage.run_folder import RunFolder
 from rolecall.training import collector
 from rolecall.training.collector import Collector
 from tests.toy import crew_config, write
@@ -85,10 +86,10 @@ def test_a_finite_split_that_runs_out_of_tasks_ends_the_search(model_folder, tmp
 @pytest.mark.parametrize("kept", [0, 5, 12, 17, 24])
 def test_a_step_resumed_in_any_round_collects_the_same(model_folder, tmp_path, kept):
     whole = collect(collector_of(model_folder, tmp_path / "a", "half_constant"))
-    journal = Journal(journal_path(RunFolder(tmp_path / "a/run"), 1))
+    journal = Journal(RunFolder(tmp_path / "a/run").journal_file(1))
     lines = journal.path.read_text().splitlines(keepends=True)
     collector = collector_of(model_folder, tmp_path / "b", "half_constant")
-    journal_path(collector.folder, 1).write_text("".join(lines[:kept]))
+    collector.folder.journal_file(1).write_text("".join(lines[:kept]))
     again = collect(collector)
     assert tasks_of(again) == tasks_of(whole)
     for one, other in zip(whole.episodes, again.episodes, strict=True):

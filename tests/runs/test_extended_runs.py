@@ -72,16 +72,16 @@ def test_a_start_that_is_killed_before_the_config_is_written_says_its_changes_on
 ):
     from rolecall.storage import run_folder
 
-    whole = run_folder.write_aside
+    whole = run_folder.write_atomically
 
     def stopped(path, text):
         if path.name == "config.yaml":
             raise OSError("the power went")
         whole(path, text)
 
-    monkeypatch.setattr(run_folder, "write_aside", stopped)
+    monkeypatch.setattr(run_folder, "write_atomically", stopped)
     assert command("train", run, "trainer.steps=2") == 1
-    monkeypatch.setattr(run_folder, "write_aside", whole)
+    monkeypatch.setattr(run_folder, "write_atomically", whole)
     assert command("train", run, "trainer.steps=2") == 0
     [line] = (run / "chapters.jsonl").read_text().splitlines()
     assert json.loads(line) == {"after_step": 1, "changes": {"trainer.steps": [1, 2]}}

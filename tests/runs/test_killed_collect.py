@@ -13,7 +13,7 @@ import pytest
 from rolecall.data.files import read_rows
 from rolecall.runtime.file_locks import locked_file
 from rolecall.runtime.spending import Account, Budget, Prices
-from rolecall.storage.run_folder import Journal
+from rolecall.storage.journal import Journal
 from tests.toy import command, solo_config, write
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,8 @@ from rolecall.rollout.evaluation import EvaluationOutputs
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.storage.evaluation_journal import EvaluationJournal, evaluation_journal
-from rolecall.storage.run_folder import Journal, RunFolder
+from rolecall.storage.journal import Journal
+from rolecall.storage.run_folder import RunFolder
 from rolecall.training.trainer import Trainer
 from tests.killed_run import Silent
 from tests.toy import command, episode, solo_config, turn, write

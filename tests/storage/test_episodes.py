@@ -15,7 +15,8 @@ import pytest
 from rolecall.core.types import CoachNote, Message, Task, Turn, Utility
 from rolecall.rollout.group_player import Collection
 from rolecall.storage.episode_io import from_json, read_parquet, to_json, write_parquet
-from rolecall.storage.run_folder import Journal, RunFolder, journal_path, journals
+from rolecall.storage.journal import Journal, iterate_journals
+from rolecall.storage.run_folder import RunFolder
 from tests.toy import episode, turn
 
 
@@ -156,7 +157,7 @@ def test_parts_of_a_journal_are_read_together_and_each_attempt_once(tmp_path):
     """A process that was killed in the middle of a line goes on in a line of its own."""
     folder = RunFolder(tmp_path)
     folder.journal.mkdir()
-    journal = Journal(journal_path(folder, 3))
+    journal = Journal(folder.journal_file(3))
     parts = [journal.part("worker-0"), journal.part("worker-1")]
     for number in range(4):
         parts[number % 2].append(episode(number, [turn()], {"team": number}))
@@ -167,7 +168,7 @@ def test_parts_of_a_journal_are_read_together_and_each_attempt_once(tmp_path):
     parts[0].append(episode(5, [turn()], {"team": 5.0}))
     found = {each.attempt: each.rewards["team"] for each in journal.read()}
     assert found == {0: 0.0, 1: 1.0, 3: 3.0, 5: 5.0}
-    assert [(step, path.name) for step, path in journals(folder)] == [
+    assert [(step, path.name) for step, path in iterate_journals(folder.journal)] == [
         (3, "step-000003.worker-0.jsonl"),
         (3, "step-000003.worker-1.jsonl"),
     ]

@@ -17,7 +17,8 @@ from rolecall.runs.api import train
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.storage.run_folder import Journal, RunFolder, journal_path
+from rolecall.storage.journal import Journal
+from rolecall.storage.run_folder import RunFolder
 from rolecall.training.collector import Collector
 from tests.toy import Letters, LettersWorld, relay_config
 
@@ -150,7 +151,7 @@ def test_a_resumed_run_goes_on_with_what_was_carried_over(model_folder, tmp_path
     state = json.loads(json.dumps(collector.state_dict()))
     assert state == {"open": {"1": [SLOW]}}
     assert collector.open_steps == {1}
-    kept = {e.id for e in Journal(journal_path(folder, 1)).read() if e.task.id == SLOW}
+    kept = {e.id for e in Journal(folder.journal_file(1)).read() if e.task.id == SLOW}
     assert len(kept) == 2
     again = collector_of(model_folder, folder, **CARRY)
     (tmp_path / "released").touch()

@@ -18,7 +18,7 @@ from rolecall.core.errors import RunEndingError
 from rolecall.core.types import Episode, Swap, Task
 from rolecall.rollout.episodes import Played, PlaySettings, RolloutContext, play_until_done, replay
 from rolecall.runtime.call_tree import task_factory
-from rolecall.storage.run_folder import Journal
+from rolecall.storage.journal import Journal
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

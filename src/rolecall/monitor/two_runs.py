@@ -18,8 +18,9 @@ from rolecall.core.json_types import Record
 from rolecall.monitor.comparison import Change, Measure, compare
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
+from rolecall.storage.config_changes import Changes, changes_between
 from rolecall.storage.numbered import iterate_numbered
-from rolecall.storage.run_folder import Changes, RunFolder, changes_between
+from rolecall.storage.run_folder import RunFolder
 
 MOST_SHOWN = 3  # tasks of each kind
 

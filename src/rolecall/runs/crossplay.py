@@ -23,8 +23,9 @@ from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
 from rolecall.setup.build import build
 from rolecall.setup.plan import Plan, load_plan
-from rolecall.storage import checkpoint, run_folder
+from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.whole_files import write_atomically
 from rolecall.training import train_step
 from rolecall.training.crossplay import check_fit, matrices, plain, play_teams
 from rolecall.training.run import Run
@@ -81,7 +82,7 @@ def crossplay(
         "matrices": matrices(agents, list(runs), results),
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    run_folder.write_aside(file, json.dumps(record, indent=2) + "\n")
+    write_atomically(file, json.dumps(record, indent=2) + "\n")
     show(record)
     console.print(f"Wrote {file}", soft_wrap=True, highlight=False)
     return record

@@ -20,9 +20,10 @@ from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan
-from rolecall.storage import checkpoint, run_folder
+from rolecall.storage import checkpoint
 from rolecall.storage.evaluation_journal import EvaluationJournal, evaluation_journal
 from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.whole_files import write_atomically
 from rolecall.training import train_step
 from rolecall.training.evaluating import evaluate_run
 from rolecall.training.run import Run
@@ -179,7 +180,7 @@ async def _evaluate(run: Run, kept: Kept | None) -> Record:
 
 def _keep(kept: Kept, record: Record) -> None:
     """Another evaluation of the same checkpoint takes the place of the one before."""
-    run_folder.write_aside(kept.record, json.dumps(record, indent=2) + "\n")
+    write_atomically(kept.record, json.dumps(record, indent=2) + "\n")
     kept.journal.remove()
 
 

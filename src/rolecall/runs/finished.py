@@ -9,8 +9,8 @@ from rolecall.core.json_types import Record
 from rolecall.monitor import summary
 from rolecall.monitor.comparison import evaluations
 from rolecall.runtime.consoles import PlainConsole
-from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.whole_files import write_atomically
 
 
 def is_finished(folder: RunFolder, config: Config) -> bool:
@@ -60,5 +60,5 @@ def summarise(folder: RunFolder, config: Config) -> Record:
     trainable = [name for name, agent in config.team.items() if agent.trainable]
     result = summary.summarise(records, seed=config.trainer.seed, trainable=trainable)
     report.write(folder)
-    run_folder.write_aside(folder.summary, json.dumps(result, indent=2) + "\n")
+    write_atomically(folder.summary, json.dumps(result, indent=2) + "\n")
     return result

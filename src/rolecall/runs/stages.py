@@ -28,9 +28,11 @@ from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan, validate
 from rolecall.setup.stage_handover import Carried
 from rolecall.storage import checkpoint, run_folder
+from rolecall.storage.config_changes import matches_any
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.evaluation_journal import evaluation_journal
 from rolecall.storage.run_folder import STAGES, RunFolder
+from rolecall.storage.whole_files import write_atomically
 from rolecall.training import train_step
 from rolecall.training.evaluating import evaluate_run
 from rolecall.training.run import Run
@@ -86,7 +88,7 @@ class StageRun:
         if self.stage.kind == "train":
             return is_finished(self.folder, self.config)
         is_other = self.stage.kind == "evaluate" and any(
-            run_folder.is_part(key, ("evaluation",)) for key in changes
+            matches_any(key, ("evaluation",)) for key in changes
         )
         return self.folder.summary.is_file() and not is_other
 
@@ -141,7 +143,7 @@ class StageRun:
                 episodes = [*rollout.episodes, *rollout.unused]
                 write_parquet(self.folder.episode_file(0), episodes, step=0)
             result = write_rows(self.config, episodes, options, self.folder.path / DATA)
-            run_folder.write_aside(self.folder.summary, json.dumps(result, indent=2) + "\n")
+            write_atomically(self.folder.summary, json.dumps(result, indent=2) + "\n")
         return result
 
     def _evaluated(self) -> Found:
@@ -225,12 +227,12 @@ def _declare(folder: RunFolder, text: str) -> None:
     file = folder.path / STAGES
     if not file.is_file() or file.read_text() != text:
         folder.summary.unlink(missing_ok=True)
-        run_folder.write_aside(file, text)
+        write_atomically(file, text)
 
 
 def _write(folder: RunFolder, found: list[Found]) -> None:
     text = json.dumps({"stages": found}, indent=2) + "\n"
-    run_folder.write_aside(folder.summary, text)
+    write_atomically(folder.summary, text)
     stages_page.write(folder.path, found)
 
 

@@ -19,7 +19,7 @@ from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.interrupts import ends_at_once
 from rolecall.runtime.progress import activity
 from rolecall.setup.plan import load_plan
-from rolecall.storage import run_folder
+from rolecall.storage.config_changes import UNNAMED_MAY_CHANGE, matches_any
 from rolecall.storage.run_folder import RunFolder
 
 console = PlainConsole()
@@ -119,5 +119,5 @@ def _continues(folder: RunFolder, config: Config) -> bool:
         changes = folder.changes(config)
     except ConfigError:  # it cannot be read, so it is no run to go on with
         return False
-    same = all(run_folder.is_part(key, run_folder.UNNAMED_MAY_CHANGE) for key in changes)
+    same = all(matches_any(key, UNNAMED_MAY_CHANGE) for key in changes)
     return same and not is_finished(folder, config)

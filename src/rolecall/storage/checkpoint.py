@@ -21,7 +21,8 @@ from rolecall.core.errors import ConfigError, RunEndingError, first_line
 from rolecall.core.json_types import JsonObject, State
 from rolecall.runtime.checksums import sha256
 from rolecall.storage.folder_locks import reading, removing
-from rolecall.storage.run_folder import RunFolder, write_aside
+from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.whole_files import write_atomically
 
 notices = logging.getLogger("rolecall.notices")
 
@@ -86,7 +87,7 @@ def save(
 
 
 def point(folder: Path, pointer: str, step: int) -> None:
-    write_aside(folder / pointer, f"step-{step}\n")
+    write_atomically(folder / pointer, f"step-{step}\n")
 
 
 def follow_pointer(folder: Path, pointer: str) -> Path | None:

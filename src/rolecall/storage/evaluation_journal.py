@@ -14,7 +14,9 @@ from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Task
-from rolecall.storage.run_folder import Journal, resolve_config, write_aside
+from rolecall.storage.config_changes import resolve_config
+from rolecall.storage.journal import Journal
+from rolecall.storage.whole_files import write_atomically
 
 PREFIX = "unfinished-"
 # What may differ between the start of an evaluation and its end.
@@ -64,7 +66,7 @@ class EvaluationJournal:
     def count(self, seconds: float, failures: dict[str, int]) -> None:
         """Note how long it has taken so far, and what has failed."""
         record = {"seconds": seconds, "failures": failures}
-        write_aside(self.folder / "counted.json", json.dumps(record))
+        write_atomically(self.folder / "counted.json", json.dumps(record))
 
     def remove(self) -> None:
         """Remove the journals of an evaluation that has come to its end."""

@@ -6,44 +6,29 @@ import fcntl
 import json
 import logging
 import os
-import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TextIO
 
 import yaml
 
-from rolecall.config.evaluation import EvaluationConfig
 from rolecall.config.load import load, load_stages
 from rolecall.config.references import written_keys
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
-from rolecall.core.json_types import JsonObject, JsonValue, Record
-from rolecall.core.types import Episode
-from rolecall.storage.episode_io import from_json, to_json
+from rolecall.core.json_types import JsonObject, Record
+from rolecall.storage.config_changes import (
+    MAY_CHANGE,
+    Changes,
+    changes_between,
+    matches_any,
+)
 from rolecall.storage.numbered import iterate_numbered
-
-Changes = dict[str, list[JsonValue]]  # dotted key -> [old value, new value]
-
+from rolecall.storage.whole_files import end_last_line, read_whole_lines, write_atomically
 
 notices = logging.getLogger("rolecall.notices")
-SERVED = (
-    "url", "key_env", "concurrency", "timeout_s", "request_s", "pause_s", "budget_tokens",
-    "budget_usd",
-)  # fmt: skip
-# What a run may go on with otherwise, because no step that is done depends on it.
-# The number of validation tasks is not among it: they are held out of what is trained on.
-MAY_CHANGE = (
-    "output", "trackers", "prices", "trainer.steps", "trainer.save_every", "trainer.keep",
-    *(f"evaluation.{name}" for name in EvaluationConfig.model_fields if name != "validation"),
-    *(f"{place}.{name}" for place in ("engine", "policies.*.engine") for name in SERVED),
-)  # fmt: skip
-UNNAMED_MAY_CHANGE = ("output", "trackers")  # of a run that is found by its recipe's name
 LOCK = ".lock"
-MOST_UNSETTLED_S = 1.0  # for which a finished episode may be in memory only
 BEGUN_FOLDERS = ("journal", "episodes", "checkpoints")  # which a start makes before its config
 BEGUN_FILES = (LOCK, "config.yaml.tmp", "stages.yaml.tmp")
 STAGES = "stages.yaml"  # in the folder of a run with stages, which holds a run folder for each
@@ -119,7 +104,7 @@ class RunFolder:
             if changes := self.check(config, allow_changes=allow_changes):
                 self._begin_chapter(config, changes)
             elif not self.config.exists():
-                write_aside(self.config, _yaml(config))
+                write_atomically(self.config, _yaml(config))
         except BaseException:
             self.release()
             raise
@@ -191,7 +176,7 @@ class RunFolder:
         Raises ConfigError for keys that may not change, and for fewer steps than are done.
         """
         changes = self.changes(config) if self.config.exists() else {}
-        refused = [key for key in changes if not is_part(key, MAY_CHANGE)]
+        refused = [key for key in changes if not matches_any(key, MAY_CHANGE)]
         if refused and not allow_changes:
             raise ConfigError(
                 f"{self.path} belongs to a run with another config; these keys differ: "
@@ -209,11 +194,11 @@ class RunFolder:
         line = json.dumps({"after_step": self.num_steps(), "changes": changes}) + "\n"
         # A start that was killed before the config was written has said so already.
         if not (self.chapters.exists() and self.chapters.read_text().endswith(line)):
-            _end_the_last_line(self.chapters)
+            end_last_line(self.chapters)
             with self.chapters.open("a") as file:
                 file.write(line)
         self.summary.unlink(missing_ok=True)  # it is that of the run before
-        write_aside(self.config, _yaml(config))
+        write_atomically(self.config, _yaml(config))
         notices.warning("%s continues with changed keys: %s", self.path, ", ".join(changes))
 
     def changes(self, config: Config) -> Changes:
@@ -242,7 +227,7 @@ class RunFolder:
 
     def _records(self) -> list[Record]:
         records = []
-        for number, line in enumerate(_whole(self.metrics).splitlines(), 1):
+        for number, line in enumerate(read_whole_lines(self.metrics).splitlines(), 1):
             try:
                 record = json.loads(line)
                 int(record["step"]), str(record["kind"])
@@ -262,7 +247,7 @@ class RunFolder:
     def forget_after(self, step: int) -> None:
         """Drop the metrics and episodes of steps above `step`: they will be done again."""
         kept = [r for r in self.read_metrics() if r["step"] <= step]
-        write_aside(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+        write_atomically(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
         for number, file in iterate_numbered(self.episodes, "parquet"):
             if number > step:
                 file.unlink()
@@ -270,168 +255,8 @@ class RunFolder:
     def episode_file(self, step: int) -> Path:
         return self.episodes / f"step-{step:06d}.parquet"
 
-
-class Journal:
-    """The finished episodes of one step, all on disk before the trainer sees them.
-
-    A process that is killed loses none that it has appended; a machine that loses its power loses
-    those of the last second. Processes that play episodes for the trainer have a part each.
-    """
-
-    def __init__(self, path: Path, *, unsettled_s: float = MOST_UNSETTLED_S) -> None:
-        """`unsettled_s`: for how long at most an episode may be in memory only."""
-        self.path, self.unsettled_s = path, unsettled_s
-        self._file: TextIO | None = None
-        self._settled_at = 0.0
-
-    def part(self, name: str) -> Journal:
-        """Return the journal of another process, which settles each episode: the trainer gets it
-        at once.
-        """
-        return Journal(self.path.with_name(f"{self.path.stem}.{name}.jsonl"), unsettled_s=0.0)
-
-    def append(self, episode: Episode) -> None:
-        if self._file is None:
-            _end_the_last_line(self.path)
-            self._file = self.path.open("a")
-        self._file.write(to_json(episode) + "\n")
-        self._file.flush()
-        if time.monotonic() - self._settled_at >= self.unsettled_s:
-            self.settle()
-
-    def settle(self) -> None:
-        """Wait until all that was appended is on disk."""
-        if self._file is not None:
-            os.fsync(self._file.fileno())
-        self._settled_at = time.monotonic()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self.settle()
-            self._file.close()
-            self._file = None
-
-    def drop(self, episodes: list[Episode]) -> None:
-        """Forget these: they will be played again."""
-        if not episodes:
-            return
-        self.close()
-        names = {episode.id for episode in episodes}
-        for path in self._files():
-            kept = [episode for episode in _read(path) if episode.id not in names]
-            write_aside(path, "".join(to_json(episode) + "\n" for episode in kept))
-
-    def read(self) -> list[Episode]:
-        """Finished episodes, each attempt once: one that was lost with its process may have been
-        written there before it was played again.
-
-        A last line that a crash cut short is dropped from the file too, and so is one that is
-        damaged: its episode is played again.
-        """
-        episodes: dict[tuple[str, int], Episode] = {}
-        for path in self._files():
-            for episode in _read(path):
-                episodes.setdefault((episode.task.id, episode.attempt), episode)
-        return list(episodes.values())
-
-    def stream(self) -> Iterator[Episode]:
-        """Yield what is whole, one episode at a time, where all together need not fit into
-        memory.
-
-        The file is left as it is; an attempt that was played twice comes twice.
-        """
-        for path in self._files():
-            with path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    try:
-                        if line.endswith(b"\n"):
-                            yield from_json(line.decode())
-                    except (ValueError, KeyError, TypeError):
-                        notices.warning("%s:%d is damaged: it is played again", path, number)
-
-    def remove(self) -> None:
-        """Forget all."""
-        self.close()
-        for path in self._files():
-            path.unlink()
-
-    def _files(self) -> list[Path]:
-        parts = sorted(self.path.parent.glob(f"{self.path.stem}.*.jsonl"))
-        return [self.path, *parts] if self.path.exists() else parts
-
-
-def _read(path: Path) -> list[Episode]:
-    episodes, whole = [], []
-    for number, line in enumerate(_whole(path).splitlines(keepends=True), 1):
-        try:
-            episodes.append(from_json(line))
-            whole.append(line)
-        except (ValueError, KeyError, TypeError):
-            notices.warning("%s:%d is damaged: it is played again", path, number)
-    text = "".join(whole)
-    if path.read_bytes() != text.encode():
-        write_aside(path, text)
-    return episodes
-
-
-def _end_the_last_line(path: Path) -> None:
-    """End a file's last line, so that added lines are not joined to it.
-
-    A process that was killed may have cut it short.
-    """
-    if path.exists() and path.stat().st_size:
-        with path.open("rb+") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-
-
-def journals(folder: RunFolder) -> Iterator[tuple[int, Path]]:
-    """Yield each journal with its step, and so the parts of other processes."""
-    for step, path in iterate_numbered(folder.journal, "jsonl"):
-        yield step, path
-    for path in sorted(folder.journal.glob("step-*.*.jsonl")):
-        if match := re.fullmatch(r"step-(\d+)", path.name.partition(".")[0], re.ASCII):
-            yield int(match[1]), path
-
-
-def journal_path(folder: RunFolder, step: int) -> Path:
-    return folder.journal / f"step-{step:06d}.jsonl"
-
-
-def resolve_config(config: Config) -> JsonObject:
-    return config.model_dump(mode="json")
-
-
-def changes_between(old: Config, new: Config) -> Changes:
-    """Return {dotted key: [old value, new value]} of all values that differ, as they were
-    written."""
-    changed = differences(resolve_config(old), resolve_config(new))
-    written = differences(written_keys(old), written_keys(new))
-    return {key: written.get(key, values) for key, values in changed.items()}
-
-
-def differences(old: JsonObject, new: JsonObject, *, prefix: str = "") -> Changes:
-    """Return {dotted key: [old value, new value]} of all values that differ."""
-    changes: Changes = {}
-    for key in sorted({*old, *new}):
-        name = f"{prefix}{key}"
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            changes |= differences(a, b, prefix=f"{name}.")
-        elif a != b:
-            changes[name] = [a, b]
-    return changes
-
-
-def is_part(key: str, of: tuple[str, ...]) -> bool:
-    """Return whether a dotted key is one of some keys, or lies below one; `*` is any one part of
-    it.
-    """
-    parts, patterns = key.split("."), [name.split(".") for name in of]
-    return any(
-        len(parts) >= len(pattern) and all(map(fnmatchcase, parts, pattern)) for pattern in patterns
-    )
+    def journal_file(self, step: int) -> Path:
+        return self.journal / f"step-{step:06d}.jsonl"
 
 
 def _find_last_stage(path: Path) -> Path:
@@ -465,19 +290,3 @@ def holds_other_things(folder: Path) -> bool:
 
 def _yaml(config: Config) -> str:
     return yaml.safe_dump(written_keys(config), sort_keys=False)
-
-
-def write_aside(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, never half of it."""
-    aside = path.with_name(path.name + ".tmp")
-    with aside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
-
-
-def _whole(path: Path) -> str:
-    """Return the content of a file up to its last line end: a crash may cut the last line short."""
-    text = path.read_text(errors="replace")
-    return text[: text.rfind("\n") + 1]

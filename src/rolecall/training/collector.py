@@ -16,7 +16,8 @@ from rolecall.rollout.group_player import Collection
 from rolecall.rollout.own_answers import add_own_answers
 from rolecall.rollout.task_sampler import draw
 from rolecall.runtime import call_tree
-from rolecall.storage.run_folder import Journal, RunFolder, journal_path
+from rolecall.storage.journal import Journal
+from rolecall.storage.run_folder import RunFolder
 from rolecall.training.run import Run
 
 log = logging.getLogger("rolecall")
@@ -57,7 +58,7 @@ class Collector:
                 rows = await add_own_answers(self.run.context, rows, step=step)
             return Rollout(groups=rows)
         until = None if deadline_s is None else time.monotonic() + deadline_s
-        journal = Journal(journal_path(self.folder, step))
+        journal = Journal(self.folder.journal_file(step))
         whole = Rollout(groups=[])
         try:
             for number in range(MOST_ROUNDS):
@@ -156,7 +157,7 @@ class Collector:
     def load_state_dict(self, state: State) -> None:
         """Continue groups of which an episode has ended; others are not begun again."""
         for step, names in state["open"].items():
-            journal = Journal(journal_path(self.folder, int(step)))
+            journal = Journal(self.folder.journal_file(int(step)))
             finished = [episode for episode in journal.read() if episode.task.id in names]
             tasks = {episode.task.id: episode.task for episode in finished}
             if tasks and self._carry:

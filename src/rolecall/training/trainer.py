@@ -31,7 +31,8 @@ from rolecall.runtime.progress import activity
 from rolecall.storage import checkpoint
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.evaluation_journal import evaluation_journal, forget_evaluations
-from rolecall.storage.run_folder import RunFolder, journals
+from rolecall.storage.journal import iterate_journals
+from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
 from rolecall.training.collector import Collector
 from rolecall.training.evaluating import evaluate_run
@@ -185,7 +186,7 @@ class Trainer:
         done = self.folder.num_steps()
         # The journal of step 1 stays until a first checkpoint holds that step. Pairs of a data
         # set have no journal.
-        never_saved = any(step == 1 for step, _ in journals(self.folder)) or (
+        never_saved = any(step == 1 for step, _ in iterate_journals(self.folder.journal)) or (
             bool(self.run.data) and done <= self.config.trainer.save_every
         )
         if damaged or (done and not never_saved):
@@ -367,7 +368,7 @@ class Trainer:
 
     def _remove_journals(self) -> None:
         """Remove the journals of steps that are done and have no group still being played."""
-        for step, path in journals(self.folder):
+        for step, path in iterate_journals(self.folder.journal):
             if step <= self.done and step not in self.collector.open_steps:
                 path.unlink()
 

@@ -25,8 +25,8 @@ from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, activity
 from rolecall.setup.open_environment import open_components
 from rolecall.setup.plan import load_plan
-from rolecall.storage import run_folder
 from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.whole_files import write_atomically
 from rolecall_lab.proofs.all import prove
 from rolecall_lab.proofs.claims import show_claims
 from rolecall_lab.reproduce import drmas, figures
@@ -171,7 +171,7 @@ def _some(names: list[str]) -> str:
 def _write_config(setting: Setting, file: Path, config: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(config, sort_keys=False, width=100)
-    run_folder.write_aside(file, f"# Dr. MAS (2602.08847): {setting.description}.\n{text}")
+    write_atomically(file, f"# Dr. MAS (2602.08847): {setting.description}.\n{text}")
 
 
 def _run(
@@ -220,8 +220,8 @@ def _write(
     for (kind, number), of in parts.items():
         if kind == "figure" and any(setting.name == newest for setting in of):
             figures.draw(number, of, results, top / f"figure-{number}.png")
-    run_folder.write_aside(top / "report.md", "\n\n".join(sections) + "\n")
-    run_folder.write_aside(top / "results.json", json.dumps(_plain(results), indent=2) + "\n")
+    write_atomically(top / "report.md", "\n\n".join(sections) + "\n")
+    write_atomically(top / "results.json", json.dumps(_plain(results), indent=2) + "\n")
 
 
 def _plain(results: Found) -> dict[str, Any]:
