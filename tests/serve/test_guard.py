@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -20,7 +21,6 @@ import uvicorn
 from rolecall.core.errors import ConfigError
 from rolecall.retrieval.base import Passage
 from rolecall.retrieval.bm25 import Bm25
-from rolecall.sandbox.base import Limits
 from rolecall.serve import binding, guard, sandbox, search
 from rolecall.serve.guard import Guard, Rules
 from tests.sandbox.places import working_sandbox
@@ -46,7 +46,7 @@ def running(app):
 
 @pytest.fixture(scope="module")
 def port():
-    with running(search.make_app(Bm25.from_passages(PASSAGES))) as found:
+    with running(search.make_app(search.SearchServer(Bm25.from_passages(PASSAGES)))) as found:
         yield found
 
 
@@ -91,7 +91,7 @@ def test_a_page_of_another_site_cannot_ask_a_local_server(port, headers, status)
 
 def test_a_page_cannot_have_code_run():
     box = working_sandbox(concurrency=1, warm=0)
-    with running(sandbox.app(box)) as port:
+    with running(sandbox.make_app(sandbox.SandboxServer(box))) as port:
         code = json.dumps({"code": "print(1)"}).encode()
         for headers in ({"Content-Type": "text/plain"}, {"Origin": "https://site.example"}):
             assert ask(port, headers, code, "/run_code").status_code in (403, 415)
@@ -99,7 +99,8 @@ def test_a_page_cannot_have_code_run():
 
 
 def test_a_token_is_taken_as_bearer_or_as_the_password_of_a_url():
-    app = search.make_app(Bm25.from_passages(PASSAGES), token="word", local=False)
+    rules = replace(search.RULES, token="word", local=False)
+    app = search.make_app(search.SearchServer(Bm25.from_passages(PASSAGES)), rules=rules)
     with running(app) as port:
         assert ask(port).status_code == 401
         assert ask(port, {"Authorization": "Bearer other"}).status_code == 401
@@ -125,8 +126,9 @@ def test_loopback_needs_none(host):
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent():
+    server = search.SearchServer(Bm25.from_passages(PASSAGES))
     with (
-        running(search.make_app(Bm25.from_passages(PASSAGES), body_mb=1)) as port,
+        running(search.make_app(server, rules=Rules(body_bytes=1 << 20))) as port,
         connected(port, head(2 << 20)) as client,
     ):
         assert client.recv(4096).startswith(b"HTTP/1.1 413")
@@ -194,7 +196,7 @@ def test_a_connection_without_a_request_is_closed(monkeypatch):
 
 def test_a_client_that_leaves_in_mid_body_leaves_no_traceback(caplog):
     box = working_sandbox(concurrency=1, warm=0)
-    with running(sandbox.app(box)) as port:
+    with running(sandbox.make_app(sandbox.SandboxServer(box))) as port:
         told = head(1000).replace(b"/retrieve", b"/run_code")
         connected(port, told + b'{"code": ').close()
         assert ask(port, {}, b'{"code": "print(1)"}', "/run_code").status_code == 200
@@ -203,7 +205,7 @@ def test_a_client_that_leaves_in_mid_body_leaves_no_traceback(caplog):
 
 def test_the_place_of_a_client_that_left_is_free():
     box = working_sandbox(concurrency=1, warm=1)
-    with running(sandbox.app(box)) as port:
+    with running(sandbox.make_app(sandbox.SandboxServer(box))) as port:
         for body in ({"code": "import time; time.sleep(200)", "run_timeout": 250},):
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"http://127.0.0.1:{port}/run_code", json=body, timeout=1.5)
@@ -241,7 +243,7 @@ def test_the_server_ends_soon_when_it_is_told_to(tmp_path):
 )
 def test_files_that_cannot_lie_beside_one_another_are_422(files):
     box = working_sandbox(concurrency=1, warm=0)
-    with running(sandbox.app(box)) as port:
+    with running(sandbox.make_app(sandbox.SandboxServer(box))) as port:
         for path, body in (("/run_code", {"code": ""}), ("/run_jupyter", {"cells": []})):
             content = json.dumps(body | {"files": files}).encode()
             assert ask(port, {}, content, path).status_code == 422
@@ -261,7 +263,7 @@ def test_what_is_no_value_of_json_is_422(port, body):
 
 def test_a_run_takes_no_longer_than_the_server_allows():
     box = working_sandbox(concurrency=1, warm=1)
-    with running(sandbox.app(box, limits=Limits(), most_wall_s=0.5)) as port:
+    with running(sandbox.make_app(sandbox.SandboxServer(box, most_wall_s=0.5))) as port:
         content = json.dumps({"code": "while True: pass", "run_timeout": 100}).encode()
         said = ask(port, {}, content, "/run_code").json()
         assert said["run_result"]["status"] == "TimeLimitExceeded"

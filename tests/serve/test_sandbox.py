@@ -5,6 +5,7 @@ import base64
 import json
 import threading
 import time
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,7 +13,7 @@ import uvicorn
 
 from rolecall.sandbox.base import Limits, Run
 from rolecall.sandbox.fusion import Fusion
-from rolecall.serve.sandbox import app
+from rolecall.serve.sandbox import RULES, SandboxServer, make_app
 from tests.sandbox.places import working_sandbox
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,8 @@ def started(application):
 
 @pytest.fixture(scope="module")
 def client():
-    yield from started(app(working_sandbox(concurrency=3), limits=Limits(file_mb=2, num_files=8)))
+    limits = Limits(file_mb=2, num_files=8)
+    yield from started(make_app(SandboxServer(working_sandbox(concurrency=3), limits=limits)))
 
 
 def post(client, code, **fields):
@@ -175,7 +177,7 @@ def test_a_memory_limit_is_one_of_memory_in_use(client):
 
 def test_a_limit_that_is_weaker_than_asked_is_told(tmp_path):
     sandbox = working_sandbox(unenforced=["memory"], cgroup=tmp_path / "none", warm=0)
-    for client in started(app(sandbox)):
+    for client in started(make_app(SandboxServer(sandbox))):
         assert "each process only" in post(client, "", memory_limit_MB=500)["message"]
         assert post(client, "")["message"] == ""
 
@@ -210,7 +212,7 @@ def test_another_kernel_is_refused(client):
 def test_too_many_requests_are_told_to_come_again(monkeypatch):
     monkeypatch.setattr("rolecall.serve.sandbox.WAIT_S", 1.0)
     sandbox = working_sandbox(concurrency=1, warm=1)
-    for client in started(app(sandbox, queue=1)):
+    for client in started(make_app(SandboxServer(sandbox, queue=1))):
 
         async def play(url):
             async with httpx.AsyncClient(base_url=url, timeout=60) as many:
@@ -225,7 +227,8 @@ def test_too_many_requests_are_told_to_come_again(monkeypatch):
 
 def test_a_token_is_asked_for_and_large_bodies_are_refused():
     sandbox = working_sandbox(concurrency=1, warm=0)
-    for client in started(app(sandbox, token="word", body_mb=1)):
+    rules = replace(RULES, token="word", body_bytes=1 << 20)
+    for client in started(make_app(SandboxServer(sandbox), rules=rules)):
         assert client.post("/run_code", json={"code": ""}).status_code == 401
         wrong = {"Authorization": "Bearer other"}
         assert client.post("/run_code", json={"code": ""}, headers=wrong).status_code == 401
@@ -244,7 +247,7 @@ def test_an_infrastructure_failure_is_told_as_such(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     from rolecall.sandbox.bubblewrap import Bubblewrap
 
-    for client in started(app(Bubblewrap(warm=0))):
+    for client in started(make_app(SandboxServer(Bubblewrap(warm=0)))):
         said = post(client, "print(1)")
         assert (said["status"], said["run_result"]["stdout"]) == ("SandboxError", "")
         assert "broken" in said["message"]

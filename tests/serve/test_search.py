@@ -21,7 +21,7 @@ from rolecall.retrieval.base import Hit, Passage
 from rolecall.retrieval.bm25 import Bm25
 from rolecall.retrieval.opening import open_client
 from rolecall.retrieval.reranking import Reranker
-from rolecall.serve.search import make_app, serve
+from rolecall.serve.search import SearchServer, make_app, serve
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def running(app):
 
 @pytest.fixture(scope="module")
 def url():
-    with running(make_app(Bm25.from_passages(PASSAGES))) as found:
+    with running(make_app(SearchServer(Bm25.from_passages(PASSAGES)))) as found:
         yield found
 
 
@@ -104,7 +104,7 @@ def test_a_request_that_means_nothing_is_refused(url, body):
 
 @pytest.mark.parametrize("topk", [None, 0])
 def test_topk_of_null_or_zero_is_the_default(topk):
-    with running(make_app(Bm25.from_passages(PASSAGES), topk=2)) as url:
+    with running(make_app(SearchServer(Bm25.from_passages(PASSAGES), topk=2))) as url:
         assert len(ask(url, query="ada", topk=topk).json()["result"][0]) == 2
         assert len(ask(url, query="ada", topk=3).json()["result"][0]) == 3
 
@@ -130,7 +130,9 @@ def shortest(pairs):
 
 @pytest.fixture(scope="module")
 def reranking():
-    with running(make_app(Bm25.from_passages(PASSAGES), reranker=Reranker(shortest))) as found:
+    with running(
+        make_app(SearchServer(Bm25.from_passages(PASSAGES), reranker=Reranker(shortest)))
+    ) as found:
         yield found
 
 
@@ -262,7 +264,7 @@ def test_an_overloaded_server_sends_requests_away_and_serves_the_others():
             slow.go.set()
             return await asyncio.gather(*asked)
 
-    with running(make_app(slow, most_queries=3)) as url:
+    with running(make_app(SearchServer(slow, most_queries=3))) as url:
         replies = asyncio.run(main(url))
     assert sorted(reply.status_code for reply in replies) == [200] * 3 + [503] * 4
     for reply in replies:
@@ -283,7 +285,7 @@ def test_our_client_waits_for_an_overloaded_server():
         await client.close()
         return [hits[0].id for hits in found]
 
-    with running(make_app(slow, most_queries=2)) as url:
+    with running(make_app(SearchServer(slow, most_queries=2))) as url:
         assert asyncio.run(main(url)) == ["q0", "q1", "q2", "q3"]
 
 
@@ -297,7 +299,7 @@ def test_an_index_that_fails_is_503_and_recovers():
             return [[Hit("x", "", "x")] for _ in queries]
 
     index = Failing()
-    with running(make_app(index)) as url:
+    with running(make_app(SearchServer(index))) as url:
         for _ in range(12):
             reply = ask(url, query="a")
             assert reply.status_code == 503

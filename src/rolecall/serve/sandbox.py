@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from rolecall.core.async_types import Work
 from rolecall.core.json_types import JsonObject
@@ -25,12 +25,14 @@ from rolecall.sandbox.bubblewrap_command import WORK
 from rolecall.sandbox.cells import run_cells
 from rolecall.serve.binding import answer_at, check_address
 from rolecall.serve.guard import Guard, Rules, is_local, while_connected
+from rolecall.serve.request_body import read_body
 
 with needs("fastapi", extra="serve"):
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import JSONResponse
 
 IGNORED = "IGNORE_THIS_FILE"  # a client's mark in the name of a file that is not to be written
+RULES = Rules(body_bytes=128 << 20, open_paths=("/v1/ping",), busy=504)
 WAIT_S = 8.0  # for a place: clients give up 10 s after the timeouts they ask for
 # What a client finds in place of a result when the sandbox failed.
 FAILED = {"status": "Error", "execution_time": 0.0, "return_code": None, "stdout": "", "stderr": ""}
@@ -60,7 +62,6 @@ class Notebook(Job):
     kernel: Literal["python3"] = "python3"
 
 
-AnyJob = TypeVar("AnyJob", bound=Job)
 Result = TypeVar("Result")
 
 
@@ -93,96 +94,116 @@ class Queue:
             work.close()  # of what never began
 
 
-def app(
-    sandbox: Bubblewrap,
-    *,
-    limits: Limits | None = None,  # of each run; a request may set time, and memory below this
-    token: str = "",  # asked for as a bearer token; "": anybody may run programs
-    queue: int = 256,  # requests that may wait
-    body_mb: int = 128,  # of one request
-    most_wall_s: float = 300.0,  # of a run, whatever a request asks for
-    local: bool = True,  # it listens on loopback
-) -> FastAPI:
-    held = limits or Limits()
-    places = Queue(places=sandbox.concurrency, most=queue)
+class SandboxServer:
+    """Runs programs and notebooks in one sandbox.
+
+    `limits`: of each run; a request may set its time, and memory below this; `queue`: requests that
+    may wait for a place; `most_wall_s`: most seconds of a run, whatever a request asks for.
+    """
+
+    def __init__(
+        self,
+        sandbox: Bubblewrap,
+        *,
+        limits: Limits | None = None,
+        queue: int = 256,
+        most_wall_s: float = 300.0,
+    ) -> None:
+        self.sandbox, self.limits = sandbox, limits or Limits()
+        self.queue, self.most_wall_s = queue, most_wall_s
+        self._places = Queue(places=sandbox.concurrency, most=queue)
 
     @asynccontextmanager
-    async def lifespan(application: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         yield
-        await sandbox.close()
+        await self.sandbox.close()
 
-    application = FastAPI(title="rolecall sandbox", lifespan=lifespan)
-    rules = Rules(
-        token=token,
-        local=local,
-        body_bytes=body_mb << 20,
-        requests=sandbox.concurrency + queue,
-        open_paths=("/v1/ping",),
-        busy=504,
-    )
-    application.add_middleware(Guard, rules)
-
-    @application.get("/v1/ping")
-    async def ping() -> JSONResponse:
+    async def ping(self, request: Request) -> JSONResponse:
         return JSONResponse("pong")
 
-    @application.get("/v1/capabilities")
-    async def capabilities() -> JsonObject:
-        return {
-            "globs": True,
-            "max_output_bytes": held.output_bytes,
-            "max_file_bytes": held.file_mb << 20,
-            "max_run_timeout": most_wall_s,
-            "isolation": sandbox.plan.isolation,
-            "languages": sandbox.languages,
-        }
-
-    def describe_limits(job: Code | Notebook) -> str:
-        """Return a note on the limits that are not those that were asked for."""
-        asked_s = job.run_timeout if isinstance(job, Code) else job.total_timeout
-        words = [f"a run may take {most_wall_s:g} s here"] if asked_s > most_wall_s else []
-        if job.memory_limit_MB > held.memory_mb:
-            words.append(f"memory is limited to {held.memory_mb} MB here")
-        elif job.memory_limit_MB > 0 and sandbox.plan.groups is None:
-            words.append(sandbox.plan.isolation)
-        return "; ".join(words)
-
-    @application.post("/run_code")
-    async def run_code(request: Request) -> JSONResponse:
-        job = await _read(request, Code)
-        run = await _checked(
-            sandbox,
-            job,
-            held,
-            wall_s=min(job.run_timeout, most_wall_s),
-            code=job.code,
-            language=job.language,
+    async def capabilities(self, request: Request) -> JSONResponse:
+        return JSONResponse(
+            {
+                "globs": True,
+                "max_output_bytes": self.limits.output_bytes,
+                "max_file_bytes": self.limits.file_mb << 20,
+                "max_run_timeout": self.most_wall_s,
+                "isolation": self.sandbox.plan.isolation,
+                "languages": self.sandbox.languages,
+            }
         )
+
+    async def run_code(self, request: Request) -> JSONResponse:
+        job = await read_body(request, Code)
+        run = await self._make_run(job, job.run_timeout, code=job.code, language=job.language)
         run = dataclasses.replace(run, stdin=job.stdin)
         try:
-            ran = await while_connected(request.receive, places.hold(sandbox.run(run)))
+            work = self._places.hold(self.sandbox.run(run))
+            ran = await while_connected(request.receive, work)
         except ValueError as error:  # files that cannot lie beside one another
             raise HTTPException(422, str(error)) from error
         except SandboxError as error:
             return JSONResponse({"compile_result": None, "run_result": FAILED} | _failed(error))
         answer = {"compile_result": None, "run_result": _result(ran)}
-        return await asyncio.to_thread(_answer, answer, ran, job, told=describe_limits(job))
+        note = self._describe_limits(job, job.run_timeout)
+        return await asyncio.to_thread(_answer, answer, ran, job, note=note)
 
-    @application.post("/run_jupyter")
-    async def run_jupyter(request: Request) -> JSONResponse:
-        job = await _read(request, Notebook)
-        run = await _checked(sandbox, job, held, wall_s=min(job.total_timeout, most_wall_s))
+    async def run_jupyter(self, request: Request) -> JSONResponse:
+        job = await read_body(request, Notebook)
+        run = await self._make_run(job, job.total_timeout)
         try:
-            playing = run_cells(sandbox, job.cells, run=run, cell_s=job.cell_timeout)
-            cells, ran = await while_connected(request.receive, places.hold(playing))
+            playing = run_cells(self.sandbox, job.cells, run=run, cell_s=job.cell_timeout)
+            cells, ran = await while_connected(request.receive, self._places.hold(playing))
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
         except SandboxError as error:
             return JSONResponse({"driver": FAILED, "cells": []} | _failed(error))
         answer = {"driver": _result(ran), "cells": [dataclasses.asdict(cell) for cell in cells]}
-        return await asyncio.to_thread(_answer, answer, ran, job, told=describe_limits(job))
+        note = self._describe_limits(job, job.total_timeout)
+        return await asyncio.to_thread(_answer, answer, ran, job, note=note)
 
-    return application
+    async def _make_run(
+        self, job: Job, wall_s: float, *, code: str = "", language: str = "python"
+    ) -> Run:
+        """Return the run that a request asks for; 422 if it asks for what cannot be."""
+        most_mb = self.limits.memory_mb
+        memory_mb = min(job.memory_limit_MB, most_mb) if job.memory_limit_MB > 0 else most_mb
+        wall_s = min(wall_s, self.most_wall_s)
+        try:
+            run = Run(
+                code,
+                language=language,
+                files=await asyncio.to_thread(_decoded, job.files),
+                fetch=tuple(map(_inside, job.fetch_files)),
+                limits=dataclasses.replace(self.limits, wall_s=wall_s, memory_mb=memory_mb),
+            )
+            self.sandbox.command(run)
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from error
+        return run
+
+    def _describe_limits(self, job: Job, asked_s: float) -> str:
+        """Return a note on the limits that are not those that were asked for."""
+        notes = []
+        if asked_s > self.most_wall_s:
+            notes.append(f"a run may take {self.most_wall_s:g} s here")
+        if job.memory_limit_MB > self.limits.memory_mb:
+            notes.append(f"memory is limited to {self.limits.memory_mb} MB here")
+        elif job.memory_limit_MB > 0 and self.sandbox.plan.groups is None:
+            notes.append(self.sandbox.plan.isolation)
+        return "; ".join(notes)
+
+
+def make_app(server: SandboxServer, *, rules: Rules = RULES) -> FastAPI:
+    """Return the application of a server."""
+    app = FastAPI(title="rolecall sandbox", lifespan=server.lifespan)
+    requests = server.sandbox.concurrency + server.queue
+    app.add_middleware(Guard, dataclasses.replace(rules, requests=requests))
+    app.add_route("/v1/ping", server.ping)
+    app.add_route("/v1/capabilities", server.capabilities)
+    app.add_route("/run_code", server.run_code, methods=["POST"])
+    app.add_route("/run_jupyter", server.run_jupyter, methods=["POST"])
+    return app
 
 
 def serve(
@@ -203,45 +224,10 @@ def serve(
     # Clients expect all of what is printed.
     held = Limits(memory_mb=memory_mb, output_bytes=1 << 20)
     sandbox = Bubblewrap(concurrency=concurrency, disk_mb=held.disk_mb, unenforced=unenforced)
-    application = app(
-        sandbox, limits=held, token=token, most_wall_s=most_wall_s, local=is_local(host)
-    )
-    answer_at(host, port, application, token=token, log_level="warning")
-
-
-async def _read(request: Request, kind: type[AnyJob]) -> AnyJob:
-    body = await request.body()
-    try:
-        return await asyncio.to_thread(kind.model_validate_json, body)
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False, include_context=False)
-        raise HTTPException(422, errors) from error
-
-
-async def _checked(
-    sandbox: Bubblewrap,
-    job: Job,
-    limits: Limits,
-    *,
-    wall_s: float,
-    code: str = "",
-    language: str = "python",
-) -> Run:
-    """Return the run that a request asks for; 422 if it asks for what cannot be."""
-    try:
-        wanted_mb = job.memory_limit_MB if job.memory_limit_MB > 0 else limits.memory_mb
-        memory_mb = min(wanted_mb, limits.memory_mb)
-        run = Run(
-            code,
-            language=language,
-            files=await asyncio.to_thread(_decoded, job.files),
-            fetch=tuple(map(_inside, job.fetch_files)),
-            limits=dataclasses.replace(limits, wall_s=wall_s, memory_mb=memory_mb),
-        )
-        sandbox.command(run)
-    except ValueError as error:
-        raise HTTPException(422, str(error)) from error
-    return run
+    server = SandboxServer(sandbox, limits=held, most_wall_s=most_wall_s)
+    rules = dataclasses.replace(RULES, token=token, local=is_local(host))
+    app = make_app(server, rules=rules)
+    answer_at(host, port, app, token=token, log_level="warning")
 
 
 def _decoded(files: dict[str, str | None]) -> dict[str, bytes]:
@@ -280,7 +266,7 @@ def _result(ran: Ran) -> JsonObject:
     }
 
 
-def _answer(part: JsonObject, ran: Ran, job: Job, *, told: str) -> JSONResponse:
+def _answer(part: JsonObject, ran: Ran, job: Job, *, note: str) -> JSONResponse:
     names = {str(PurePosixPath(_inside(name))): name for name in job.fetch_files}
     files = {
         names.get(path, path): base64.b64encode(content).decode()
@@ -288,7 +274,7 @@ def _answer(part: JsonObject, ran: Ran, job: Job, *, told: str) -> JSONResponse:
     }
     answer = {
         "status": "Success" if ran.status == "finished" else "Failed",
-        "message": told,
+        "message": note,
         "executor_pod_name": None,
         "files": files,
         "left_out": ran.left_out,  # ours: matched, but too many or too large

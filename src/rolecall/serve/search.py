@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import JsonObject
-from rolecall.core.optional import optional
+from rolecall.core.optional import needs, optional
 from rolecall.retrieval.base import Hit, Passage, Retriever, SearchError
 from rolecall.retrieval.client import SearchClient
 from rolecall.retrieval.corpus import join_contents, read_passage, split_contents
@@ -26,15 +26,15 @@ from rolecall.retrieval.opening import open_index
 from rolecall.retrieval.reranking import Reranker, load_reranker
 from rolecall.serve.binding import answer_at, check_address
 from rolecall.serve.guard import Guard, Rules, is_local
+from rolecall.serve.request_body import read_body
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI, Request, Response
+with needs("fastapi", extra="serve"):
+    from fastapi import FastAPI, HTTPException, Request
+    from fastapi.responses import JSONResponse
 
+RULES = Rules(open_paths=("/health",))
 RETRY_AFTER_S = "1"
 MOST_WAITING = 256  # requests beside those whose queries are under way
-
-
-Asked = TypeVar("Asked", bound=BaseModel)
 
 
 class Retrieve(BaseModel):
@@ -78,100 +78,84 @@ class Rerank(BaseModel):
         return self
 
 
-def make_app(
-    retriever: Retriever,
-    *,
-    reranker: Reranker | None = None,
-    topk: int = 3,
-    most_queries: int = 1024,
-    deadline_s: float = 30.0,
-    token: str = "",
-    body_mb: int = 8,
-    local: bool = True,
-) -> FastAPI:
-    """Return the server.
+class SearchServer:
+    """Answers requests with one retriever, and with a reranker where there is one.
 
     `topk`: documents a query gets if the request does not say; `most_queries`: most queries under
-    way, beyond which requests are refused with 503; `token`: asked for as a bearer token; `local`:
-    the server listens on loopback.
+    way, beyond which requests are refused with 503; `deadline_s`: seconds that a query may take.
     """
-    fastapi = optional("fastapi", extra="serve")
-    answered = optional("fastapi.responses", extra="serve").JSONResponse
-    client = SearchClient(Embedded(retriever), deadline_s=deadline_s, most_failures=None)
-    app: FastAPI = fastapi.FastAPI(title="rolecall search")
-    rules = Rules(
-        token=token,
-        local=local,
-        body_bytes=body_mb << 20,
-        requests=most_queries + MOST_WAITING,
-        open_paths=("/health",),
-    )
-    app.add_middleware(Guard, rules)
-    scoring = asyncio.Lock()  # a model scores for one request at a time
-    under_way = 0
 
-    def reranks(asked: Retrieve) -> bool:
-        return reranker is not None or asked.reranks
+    def __init__(
+        self,
+        retriever: Retriever,
+        *,
+        reranker: Reranker | None = None,
+        topk: int = 3,
+        most_queries: int = 1024,
+        deadline_s: float = 30.0,
+    ) -> None:
+        self.retriever, self.reranker = retriever, reranker
+        self.topk, self.most_queries = topk, most_queries
+        self._client = SearchClient(Embedded(retriever), deadline_s=deadline_s, most_failures=None)
+        self._scoring = asyncio.Lock()  # a model scores for one request at a time
+        self._queries = 0  # under way
 
-    def busy(why: str) -> Exception:
-        error: Exception = fastapi.HTTPException(503, why, headers={"Retry-After": RETRY_AFTER_S})
-        return error
+    async def health(self, request: Request) -> JSONResponse:
+        return JSONResponse(
+            {"status": "ok", "index": self.retriever.identity, "queries": self._queries}
+        )
 
-    async def rerank_hits(
-        queries: list[str], found: Sequence[Sequence[Passage]]
-    ) -> list[list[Hit]]:
-        if reranker is None:
-            raise fastapi.HTTPException(422, "no reranker here: start the server with --reranker")
-        async with scoring:
-            return await asyncio.to_thread(reranker, queries, found)
-
-    async def read(request: Request, kind: type[Asked]) -> Asked:
-        """Read a request as pydantic reads JSON: NaN and half of a surrogate pair are no values
-        of it.
-        """
+    async def retrieve(self, request: Request) -> JSONResponse:
+        query = await read_body(request, Retrieve)
+        if len(query.texts) > self.most_queries:
+            raise HTTPException(422, f"at most {self.most_queries} queries in a request")
+        if self._queries + len(query.texts) > self.most_queries:
+            raise _busy(f"{self._queries} queries are under way")
+        self._queries += len(query.texts)
         try:
-            return kind.model_validate_json(await request.body())
-        except ValidationError as error:
-            errors = error.errors(include_url=False, include_input=False, include_context=False)
-            raise fastapi.HTTPException(422, errors) from error
-
-    async def retrieve(request: Request) -> Response:
-        nonlocal under_way
-        query = await read(request, Retrieve)
-        texts, most = query.texts, query.topk or query.topk_rerank or topk
-        among = max(most, query.topk_retrieval or RERANKED) if reranks(query) else most
-        if len(texts) > most_queries:
-            raise fastapi.HTTPException(422, f"at most {most_queries} queries in a request")
-        if under_way + len(texts) > most_queries:
-            raise busy(f"{under_way} queries are under way")
-        under_way += len(texts)
-        try:
-            results = await asyncio.gather(*(_hits(client, text, among) for text in texts))
-            if reranks(query):
-                results = [hits[:most] for hits in await rerank_hits(texts, results)]
+            results = await self._find(query)
         except SearchError as error:
-            raise busy(str(error)) from error
+            raise _busy(str(error)) from error
         finally:
-            under_way -= len(texts)
+            self._queries -= len(query.texts)
         form = join_contents if query.reranks else _document
-        return answered({"result": _items(results, form, scored=query.return_scores)})
+        return JSONResponse({"result": _items(results, form, scored=query.return_scores)})
 
-    async def rerank(request: Request) -> Response:
-        query = await read(request, Rerank)
+    async def rerank(self, request: Request) -> JSONResponse:
+        query = await read_body(request, Rerank)
         try:
             passages = [[_passage(item) for item in items] for items in query.documents]
         except ValueError as error:
-            raise fastapi.HTTPException(422, f"documents: {error}") from error
-        results = await rerank_hits(query.queries, passages)
-        cut = [hits[: query.rerank_topk or topk] for hits in results]
-        return answered({"result": _items(cut, join_contents, scored=query.return_scores)})
+            raise HTTPException(422, f"documents: {error}") from error
+        results = await self._rerank(query.queries, passages)
+        cut = [hits[: query.rerank_topk or self.topk] for hits in results]
+        return JSONResponse({"result": _items(cut, join_contents, scored=query.return_scores)})
 
-    @app.get("/health")
-    async def health() -> JsonObject:
-        return {"status": "ok", "index": retriever.identity, "queries": under_way}
+    async def _find(self, query: Retrieve) -> list[list[Hit]]:
+        most = query.topk or query.topk_rerank or self.topk
+        reranks = self.reranker is not None or query.reranks
+        number = max(most, query.topk_retrieval or RERANKED) if reranks else most
+        hits = await asyncio.gather(*(_hits(self._client, text, number) for text in query.texts))
+        if reranks:
+            hits = [ranked[:most] for ranked in await self._rerank(query.texts, hits)]
+        return hits
 
-    app.add_route("/retrieve", retrieve, methods=["POST"])
-    app.add_route("/rerank", rerank, methods=["POST"])
+    async def _rerank(
+        self, queries: list[str], passages: Sequence[Sequence[Passage]]
+    ) -> list[list[Hit]]:
+        if self.reranker is None:
+            raise HTTPException(422, "no reranker here: start the server with --reranker")
+        async with self._scoring:
+            return await asyncio.to_thread(self.reranker, queries, passages)
+
+
+def make_app(server: SearchServer, *, rules: Rules = RULES) -> FastAPI:
+    """Return the application of a server."""
+    app = FastAPI(title="rolecall search")
+    app.add_middleware(Guard, replace(rules, requests=server.most_queries + MOST_WAITING))
+    app.add_route("/health", server.health)
+    app.add_route("/retrieve", server.retrieve, methods=["POST"])
+    app.add_route("/rerank", server.rerank, methods=["POST"])
     return app
 
 
@@ -201,7 +185,9 @@ def serve(
     folder = index if index is not None else index_folder(corpus)
     retriever = open_index(folder, corpus, model=model, e5=e5, show=True)
     orders = None if reranker is None else load_reranker(reranker)
-    app = make_app(retriever, reranker=orders, topk=topk, token=token, local=is_local(host))
+    server = SearchServer(retriever, reranker=orders, topk=topk)
+    rules = replace(RULES, token=token, local=is_local(host))
+    app = make_app(server, rules=rules)
     answer_at(host, port, app, token=token, access_log=False)
 
 
@@ -213,6 +199,10 @@ def index_folder(corpus: Path | None) -> Path:
     if corpus is None:
         raise ConfigError("there is nothing to search: name --corpus, --index or both")
     return corpus.with_name(f"{corpus.name}.index")
+
+
+def _busy(reason: str) -> HTTPException:
+    return HTTPException(503, reason, headers={"Retry-After": RETRY_AFTER_S})
 
 
 async def _hits(client: SearchClient, text: str, topk: int) -> list[Hit]:
