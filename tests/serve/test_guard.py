@@ -98,7 +98,7 @@ def test_a_page_cannot_have_code_run():
         assert ask(port, {}, code, "/run_code").json()["run_result"]["stdout"] == "1\n"
 
 
-def test_a_token_is_taken_as_bearer_or_as_the_password_of_a_url():
+def test_a_token_is_taken_from_every_header_in_which_clients_send_keys():
     rules = replace(search.RULES, token="word", local=False)
     app = search.make_app(search.SearchServer(Bm25.from_passages(PASSAGES)), rules=rules)
     with running(app) as port:
@@ -106,7 +106,10 @@ def test_a_token_is_taken_as_bearer_or_as_the_password_of_a_url():
         assert ask(port, {"Authorization": "Bearer other"}).status_code == 401
         assert ask(port, {"Authorization": "Basic no base64!"}).status_code == 401
         assert ask(port, {"Authorization": "word"}).status_code == 401
+        assert ask(port, {"x-api-key": "other"}).status_code == 401
         assert ask(port, {"Authorization": "Bearer word", "Host": "a.example"}).status_code == 200
+        assert ask(port, {"x-api-key": "word"}).status_code == 200
+        assert ask(port, {"x-goog-api-key": "word"}).status_code == 200
         url = f"http://any:word@127.0.0.1:{port}"
         assert httpx.post(f"{url}/retrieve", json={"query": "ada"}).status_code == 200
         assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
@@ -173,6 +176,26 @@ def test_large_bodies_are_limited_together_too():
             assert client.recv(4096).startswith(b"HTTP/1.1 200")
             client.close()
         assert ask(port).status_code == 200
+
+
+def test_a_body_counts_until_the_application_has_it_and_not_until_the_answer():
+    finish = threading.Event()
+
+    async def answer_late(scope, receive, send):
+        await receive()
+        await asyncio.to_thread(finish.wait, 20)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    app = Guard(answer_late, Rules(body_bytes=100))
+    with running(app) as port:
+        clients = [connected(port, head(100) + b"x" * 100) for _ in range(8)]
+        while app._requests < 8 or app._bytes:
+            time.sleep(0.01)
+        finish.set()
+        for client in clients:
+            assert client.recv(4096).startswith(b"HTTP/1.1 200")
+            client.close()
 
 
 def test_a_body_that_does_not_come_is_given_up(monkeypatch):

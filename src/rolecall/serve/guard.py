@@ -11,7 +11,8 @@ import base64
 import binascii
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_S = 60.0  # from a request's head to the end of its body
 POLICY_VIOLATION = 1008  # why a WebSocket is closed
+KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 HELD = 4  # bodies of the largest size that may be in memory at once
 
 
@@ -97,7 +99,7 @@ class Guard:
         fields = {name: value.decode("latin-1") for name, value in headers.items()}
         _check_page(fields, local=self.rules.local)
         if scope["path"] not in self.rules.open_paths:
-            _check_token(fields.get("authorization", ""), self.rules.token)
+            _check_token(fields, self.rules.token)
         return fields
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,10 +117,33 @@ class Guard:
         body = bytearray()
         try:
             if await self._read(receive, body):
-                await self.inner(scope, _again(bytes(body), receive), send)
+                await self.inner(scope, self._hand_over(body, receive), send)
         finally:
             self._requests -= 1
-            self._bytes -= len(body)
+            self._release(body)
+
+    def _hand_over(self, body: bytearray, receive: Receive) -> Receive:
+        """Return the body as one message, then whatever else comes: that the client leaves.
+
+        From then on it counts no more, because the application frees it when it has parsed it.
+        """
+
+        is_handed_over = False
+
+        async def receive_body() -> Message:
+            nonlocal is_handed_over
+            if is_handed_over:
+                return await receive()
+            is_handed_over = True
+            content = bytes(body)
+            self._release(body)
+            return {"type": "http.request", "body": content, "more_body": False}
+
+        return receive_body
+
+    def _release(self, body: bytearray) -> None:
+        self._bytes -= len(body)
+        body.clear()
 
     async def _read(self, receive: Receive, body: bytearray) -> bool:
         """Return whether the client stayed until its body was there."""
@@ -192,21 +217,27 @@ def _address_field(address: str, name: str) -> str:
         raise Refused(400, "Host and Origin must be addresses") from error
 
 
-def _check_token(authorization: str, token: str) -> None:
-    """Check `Bearer TOKEN`, or `Basic` with it as the password, which any client takes from its
-    URL.
-    """
+def _check_token(fields: Mapping[str, str], token: str) -> None:
+    """Refuse a request without the token in one of the headers in which clients send keys."""
     if not token:
         return
-    kind, _, credentials = authorization.partition(" ")
-    word = credentials.encode("latin-1")
-    if kind.lower() == "basic":
-        try:
-            word = base64.b64decode(credentials, validate=True).partition(b":")[2]
-        except (binascii.Error, ValueError):
-            word = b""
-    if kind.lower() not in ("bearer", "basic") or not hmac.compare_digest(word, token.encode()):
+    if not any(hmac.compare_digest(key, token.encode()) for key in sent_keys(fields)):
         raise Refused(401, "this server asks for a bearer token")
+
+
+def sent_keys(fields: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield the keys of a request: `Bearer KEY`, `Basic` with it as the password, which any client
+    takes from its URL, `x-api-key` of Anthropic and `x-goog-api-key` of Google.
+    """
+    kind, _, credentials = fields.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        yield credentials.strip().encode("latin-1")
+    if kind.lower() == "basic":
+        with suppress(binascii.Error, ValueError):
+            yield base64.b64decode(credentials, validate=True).partition(b":")[2]
+    for name in KEY_HEADERS:
+        if name in fields:
+            yield fields[name].strip().encode("latin-1")
 
 
 def _check_type(said: dict[str, str]) -> None:
@@ -214,20 +245,6 @@ def _check_type(said: dict[str, str]) -> None:
     kind = said.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise Refused(415, "send the header Content-Type: application/json")
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Return the body as one message, then whatever else comes: that the client leaves."""
-    sent = False
-
-    async def following() -> Message:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return following
 
 
 async def _left(receive: Receive) -> None:
