@@ -28,8 +28,13 @@ class Answering:
     recorded: dict[tuple[int, ...], Turn]  # turns of the episode that is replayed, by path
     tries_out: bool  # False: no other policy speaks for the agent's own (`cross_policy`)
 
-    async def say(self, agent: Agent, turns: list[Turn], path: tuple[int, ...]) -> Answers:
-        """Return the answers of one call's turns: sampled, or as a replay has them."""
+    async def say(
+        self, agent: Agent, turns: list[Turn], path: tuple[int, ...], *, draw: str = ""
+    ) -> Answers:
+        """Return the answers of one call's turns: sampled, or as a replay has them.
+
+        `draw`: decides what is sampled in place of the path, if it is not empty.
+        """
         swap = self.swap
         swapped = swap is not None and swap.path == path
         if swap is not None and swapped and swap.text is not None:
@@ -38,7 +43,7 @@ class Answering:
         again = [old for old, turn in zip(recorded, turns, strict=True) if _repeats(old, turn)]
         if not swapped and len(again) == len(turns):
             return _again([old for old in again if old is not None])
-        seed = derive_seed(self.call_seed, path)
+        seed = derive_seed(self.call_seed, draw or path)
         if swap is not None and swapped:
             seed = derive_seed(seed, "swap", swap.draw)
         started = time.monotonic()

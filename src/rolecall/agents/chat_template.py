@@ -49,7 +49,9 @@ def prompt_ids(
     holds more control tokens than it has without its texts.
     """
     messages = fold_system(tokenizer, messages)
-    fields = [(m.role, m.content, m.name, m.own, m.called, _listed(m.tokens)) for m in messages]
+    fields = [
+        (m.role, m.content, m.name, m.own, m.called, m.tail, _listed(m.tokens)) for m in messages
+    ]
     return _prompt_ids(tokenizer, _asked(tokenizer, fields, messages, options, tools or [])).copy()
 
 
@@ -103,9 +105,10 @@ def _prompt_ids(tokenizer: Tokenizer, asked: _Asked) -> Ids:
     prompt.
     """
     messages, options = asked.messages, asked.options
-    shown = show(tokenizer, messages)
-    schemas = controls(tokenizer).broken_schema(asked.tools)
-    pieces = _pieces(tokenizer, messages, shown, options=options, tools=schemas)
+    forbidden = controls(tokenizer)
+    shown, tails = show(tokenizer, messages), [forbidden.broken(m.tail) for m in messages]
+    schemas = forbidden.broken_schema(asked.tools)
+    pieces = _pieces(tokenizer, messages, shown, tails, options=options, tools=schemas)
     _check(tokenizer, messages, pieces, options=options, tools=schemas)
     return np.concatenate(pieces).astype(np.int32)
 
@@ -114,13 +117,14 @@ def _pieces(
     tokenizer: Tokenizer,
     messages: list[Message],
     shown: list[dict[str, str]],
+    tails: list[str],
     *,
     options: dict[str, object],
     tools: list[JsonObject],
 ) -> list[Ids]:
     """Return the tokens of what is `shown`, each sampled turn in its position.
 
-    text, turn, text ...
+    text, turn, text ...; a turn with a tail is without its end, which stands behind the tail.
     """
     places = [index for index, message in enumerate(messages) if message.tokens is not None]
     marks = _marks(len(places), absent_from=json.dumps([shown, tools], default=str))
@@ -140,14 +144,13 @@ def _pieces(
         elif number == 0:
             pieces.append(encode(tokenizer, text))
         else:
-            tokens = pieces[-1]
-            spoken = messages[places[number - 1]]
-            text = _text_after(tokenizer, text, marks[number - 1], spoken)
-            pieces.append(_encode_after(tokenizer, text, tokens))
+            before, tokens = places[number - 1], pieces[-1]
+            text = _text_after(tokenizer, text, marks[number - 1], messages[before])
+            pieces.append(_encode_after(tokenizer, tails[before] + text, tokens))
         if index < len(messages):
             sampled = messages[index].tokens
             assert sampled is not None, "places are those of sampled turns"
-            pieces.append(sampled)
+            pieces.append(_without_end(tokenizer, sampled) if tails[index] else sampled)
     return pieces
 
 
@@ -190,6 +193,11 @@ def _encode_after(tokenizer: Tokenizer, text: str, tokens: Ids) -> Ids:
     """
     last = tokenizer.decode(tokens[-1:]) if len(tokens) else ""
     return encode_in_context(tokenizer, turn_form(tokenizer).strip_end(text, last=last))
+
+
+def _without_end(tokenizer: Tokenizer, tokens: Ids) -> Ids:
+    is_ended = len(tokens) > 0 and tokenizer.decode(tokens[-1:]) in turn_form(tokenizer).tokens
+    return tokens[:-1] if is_ended else tokens
 
 
 def encode_in_context(tokenizer: Tokenizer, text: str) -> Ids:
@@ -242,13 +250,20 @@ def _check(
     """
     forbidden = controls(tokenizer)
     fields = [
-        (m.role, *own_tags(m), bool(m.name), None if m.tokens is None else _listed(m.tokens[-1:]))
+        (
+            m.role,
+            *own_tags(m),
+            bool(m.name),
+            bool(m.tail),
+            None if m.tokens is None else _listed(m.tokens[-1:]),
+        )
         for m in messages
     ]
     prompt = _asked(tokenizer, fields, messages, options, tools)
     if _number(pieces, forbidden.ids) <= _written(tokenizer, prompt):
         return
-    texts = [text for m in messages if m.tokens is None for text in (m.content, m.name)]
+    texts = [m.tail for m in messages]
+    texts += [text for m in messages if m.tokens is None for text in (m.content, m.name)]
     for text in [*texts, json.dumps(tools, ensure_ascii=False, default=str)]:
         shown = forbidden.broken(text, framed=True)
         if _number([encode(tokenizer, shown)], forbidden.ids):
@@ -267,8 +282,8 @@ def _written(tokenizer: Tokenizer, asked: _Asked) -> int:
         | ({"tool_call_id": CALL_ID} if entry.role == "tool" else {})
         for entry in asked.messages
     ]
-    schemas = empty_schema(asked.tools)
-    empty = _pieces(tokenizer, asked.messages, bare, options=asked.options, tools=schemas)
+    schemas, tails = empty_schema(asked.tools), [SOUGHT if m.tail else "" for m in asked.messages]
+    empty = _pieces(tokenizer, asked.messages, bare, tails, options=asked.options, tools=schemas)
     return _number(empty, controls(tokenizer).ids)
 
 

@@ -6,14 +6,13 @@ are read here and become the same text: gpt-oss has channels, DeepSeek has frame
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
 from rolecall.agents.control_tokens import controls
 from rolecall.core.tags import THINK_END, THINK_START
 from rolecall.core.types import Ids
-from rolecall.tools.call_parsing import CLOSE, OPEN
+from rolecall.tools.call_parsing import write_call
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -65,7 +64,7 @@ def _read_channels(raw: str) -> str:
             continue
         content, named = piece[header.end() :], NAMED.search(header["header"])
         if named:
-            parts.append(_write_call(named[1], content))
+            parts.append(write_call(named[1], content))
         elif f"{CHANNEL}final" in header["header"] or "commentary" in header["header"]:
             parts.append(content)
         else:
@@ -78,13 +77,8 @@ def _read_channels(raw: str) -> str:
 def _read_deepseek(call: re.Match[str]) -> str:
     """Return a call of DeepSeek in tags: the name stands before or behind the separator."""
     if fenced := FENCED.search(call["rest"]):
-        return _write_call(fenced["name"], fenced["arguments"])
-    return _write_call(call["first"], call["rest"])
-
-
-def _write_call(name: str, arguments: str) -> str:
-    """Return a call in tags; arguments that are no JSON stay, and the reader says what is wrong."""
-    return f'{OPEN}{{"name": {json.dumps(name.strip())}, "arguments": {arguments.strip()}}}{CLOSE}'
+        return write_call(fenced["name"], fenced["arguments"])
+    return write_call(call["first"], call["rest"])
 
 
 def _frames(template: str) -> frozenset[str]:

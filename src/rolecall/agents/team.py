@@ -7,18 +7,19 @@ become tokens, an engine samples, and a `Turn` is recorded on the episode and re
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from rolecall.agents import chat_template
 from rolecall.agents.agent import Agent, Quote, Said, spoken
 from rolecall.agents.answering import Answering
 from rolecall.agents.spoken_text import spoken_text
+from rolecall.agents.tool_form import tool_form
 from rolecall.core.interfaces.critic import Chooser, Judge
-from rolecall.core.interfaces.engine import Answer, Completion
+from rolecall.core.interfaces.engine import Answer, Completion, Sampling
 from rolecall.core.interfaces.environment import Observation
 from rolecall.core.interfaces.follower import Follower
-from rolecall.core.interfaces.tool import Tool
+from rolecall.core.interfaces.tool import Format, Tool
 from rolecall.core.seeding import derive_seed
 from rolecall.core.tags import encodable
 from rolecall.core.types import Episode, Ids, Message, Swap, ToolNotes, Turn
@@ -63,6 +64,11 @@ class Team:
         if len(players) != 1:
             raise ValueError(f"the team has no agent {name!r} (it has: {', '.join(self._agents)})")
         return players[0]
+
+    @property
+    def episode(self) -> Episode:
+        """The episode that is being played."""
+        return self._episode
 
     @property
     def step(self) -> int | None:
@@ -180,6 +186,36 @@ class Member:
 
         return ask
 
+    async def reply(
+        self,
+        messages: list[Message],
+        *,
+        earlier: Sequence[Turn],
+        tools: list[Tool],
+        sampling: Sampling,
+        draw: str,
+    ) -> Turn:
+        """Return what the agent says in a conversation that a program outside of rolecall keeps.
+
+        Its own system prompt stands before that of the program. `earlier`: its own turns in
+        `messages`; `tools`: those of the program, which calls them itself; `draw`: decides what is
+        sampled, as calls of several programs come in any order. Raises ValueError for messages that
+        the chat template does not take.
+        """
+        use = ToolUse((), format=self.tool_format) if tools else None
+        speaker = Member(replace(self.agent, tools=use, sampling=sampling), self.team)
+        messages = _join_system(speaker.agent.system_messages(tools), messages)
+        [turn] = await speaker._speak(messages, tuple(earlier), None, tools=tools, draw=draw)
+        await self.team.on_actions([turn])
+        return turn
+
+    @property
+    def tool_format(self) -> Format:
+        """The form in which the agent calls tools that it has from a program."""
+        tokenizer = self.agent.policy.tokenizer
+        is_native = tokenizer is not None and not tool_form(tokenizer).problem
+        return "native" if is_native else "tags"
+
     async def _choose(self, said: tuple[Said, ...], chooser: Chooser) -> Turn:
         turns = await self._ask(said, chooser.candidates)
         random = Random(derive_seed(self.team._answering.call_seed, "choose", turns[0].id))
@@ -243,6 +279,7 @@ class Member:
         number: int | None,
         *,
         tools: list[Tool] | None = None,
+        draw: str = "",
     ) -> list[Turn]:
         """Sample and record what the agent answers to `messages`, which `said` led to."""
         here = call_tree.current()
@@ -281,7 +318,7 @@ class Member:
                 )
                 for call_path in ([path] if number is None else [(*path, k) for k in range(number)])
             ]
-            answers = await self.team._answering.say(agent, turns, path)
+            answers = await self.team._answering.say(agent, turns, path, draw=draw)
             for turn, one in zip(turns, answers, strict=True):
                 self._record(turn, one)
             episode.turns += turns
@@ -331,6 +368,14 @@ class Member:
     def _penalise(self, turn: Turn) -> None:
         if not turn.valid and self.agent.invalid_penalty:
             turn.rewards["invalid"] = -self.agent.invalid_penalty
+
+
+def _join_system(own: list[Message], messages: list[Message]) -> list[Message]:
+    """Put an agent's own system prompt before messages, which may begin with one."""
+    if not own or not messages or messages[0].role != "system":
+        return [*own, *messages]
+    text = f"{own[0].content}\n\n{messages[0].content}"
+    return [Message("system", text, own=own[0].own), *messages[1:]]
 
 
 def hash_observation(shown: Observation) -> str:

@@ -31,6 +31,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "coder_tester": "rolecall.workflows.coder_tester:coder_tester",
         "data_science": "rolecall.workflows.data_science:data_science",
         "debate": "rolecall.workflows.debate:debate",
+        "external": "rolecall.workflows.external:external",
         "graph": "rolecall.workflows.graph:graph",
         "leader_and_peers": "rolecall.workflows.leader_and_peers:leader_and_peers",
         "malt": "rolecall.workflows.malt:malt",

@@ -58,6 +58,7 @@ class Message:
     name: str = ""  # of the tool that says it
     own: tuple[str, ...] = ()  # tags of the content that we wrote: they are not broken up
     called: tuple[str, ...] = ()  # names of the tools whose results follow, in native form
+    tail: str = ""  # what somebody else added to the words of `tokens`
 
 
 @dataclass(frozen=True, slots=True)

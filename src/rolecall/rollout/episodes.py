@@ -108,8 +108,10 @@ class RolloutContext:
         return replace(self, agents=agents, manner=manner)
 
     async def close(self) -> None:
-        """End what the environment has started, and who plays elsewhere."""
+        """End what the environment and the workflow have started, and who plays elsewhere."""
         async with AsyncExitStack() as stack:
+            if self.workflow.close is not None:
+                stack.push_async_callback(self.workflow.close)
             if hasattr(self.environment, "close"):
                 stack.push_async_callback(self.environment.close)
             if self.player is not None:

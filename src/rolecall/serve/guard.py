@@ -18,6 +18,8 @@ from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from rolecall.core.json_types import JsonObject
+
 Result = TypeVar("Result")
 
 
@@ -41,6 +43,11 @@ class Refused(Exception):
         self.status, self.told = status, told
 
 
+def describe_refusal(refused: Refused) -> JsonObject:
+    """Return the body of a refusal, in FastAPI's form."""
+    return {"detail": refused.told}
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Rules on who may ask, how much, and how many at once."""
@@ -51,6 +58,7 @@ class Rules:
     requests: int = 256  # that are read, wait or run at once
     open_paths: Collection[str] = ()  # answered without a token
     busy: int = 503  # status that sends a client away to try again
+    describe: Callable[[Refused], JsonObject] = describe_refusal  # in the form of the protocol
 
 
 class Guard:
@@ -78,10 +86,25 @@ class Guard:
         try:
             await self._admit(scope, receive, note_and_send)
         except Refused as refused:
-            await _answer(send, refused)
+            await self._refuse(send, refused)
         except asyncio.CancelledError:  # the server ends and waits for nobody
             if not started:
-                await _answer(send, Refused(503, "the server ends"))
+                await self._refuse(send, Refused(503, "the server ends"))
+
+    async def _refuse(self, send: Send, refused: Refused) -> None:
+        content = json.dumps(self.rules.describe(refused)).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(content)),
+            (b"connection", b"close"),  # what is left of its body is not read
+        ]
+        if refused.status in (429, 503, 504):
+            headers.append((b"retry-after", b"1"))
+        if refused.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        start = {"type": "http.response.start", "status": refused.status, "headers": headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": content})
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a WebSocket, and whatever else ASGI may have: by the same rules, or close it."""
@@ -250,15 +273,3 @@ def _check_type(said: dict[str, str]) -> None:
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
-
-
-async def _answer(send: Send, refused: Refused) -> None:
-    content = json.dumps({"detail": refused.told}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-    if refused.status in (503, 504):
-        headers.append((b"retry-after", b"1"))
-    if refused.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    headers.append((b"connection", b"close"))  # what is left of its body is not read
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})

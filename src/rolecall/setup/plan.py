@@ -24,6 +24,7 @@ from rolecall.setup.chat_models import check_chat_models, find_named_policies
 from rolecall.setup.component import Component, resolve_component
 from rolecall.setup.problem_collector import ProblemCollector
 from rolecall.setup.rewards import reward_component
+from rolecall.setup.validate_external import check_external
 from rolecall.setup.validate_options import Problems
 from rolecall.setup.validate_placement import check_placement
 from rolecall.tools.use import Toolkit
@@ -112,6 +113,7 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
         attempts.note(validate_options.check_roles(config, flow))
     if flow is not None and algorithms is not None:
         attempts.note(validate_algorithms.check_needs(config, flow, algorithms))
+        attempts.note(check_external(config, flow, algorithms))
     if flow is None or options is None or environment is None or attempts.problems:
         return None, attempts.problems
     assert algorithms is not None

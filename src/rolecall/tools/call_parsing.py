@@ -79,6 +79,11 @@ def describe_tools(tools: list[Tool], format: Format, *, without: tuple[str, ...
     return f"You have these tools:\n{listed}\nCall one with {OPEN}{form}{CLOSE}."
 
 
+def write_call(name: str, arguments: str) -> str:
+    """Return a call in tags; arguments that are no JSON stay, and the reader says what is wrong."""
+    return f'{OPEN}{{"name": {json.dumps(name.strip())}, "arguments": {arguments.strip()}}}{CLOSE}'
+
+
 def cut(text: str, most: int) -> str:
     """Return the head and the tail of a long text, and between them how much is left out."""
     if len(text) <= most:

@@ -18,7 +18,7 @@ from rolecall.agents.team import Team
 from rolecall.core.types import Task, Turn
 
 # What a workflow finds in a team beside its agents.
-RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names")
+RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names", "episode")
 Play = Callable[..., Awaitable[Turn | str | None]]
 
 
@@ -35,6 +35,8 @@ class Workflow:
     forks: bool = False  # it tries answers out in forks of the world
     parsers: dict[str, Parser] = field(default_factory=dict)  # role -> parser
     answers: bool = True  # its source returns something, be it None
+    is_external: bool = False  # a program outside keeps the conversation
+    close: Callable[[], Awaitable[None]] | None = None  # ends what its episodes have started
 
     async def __call__(self, team: Team, task: Task, world: Any, **options: Any) -> Any:
         return await self.play(team, task, world, **options)

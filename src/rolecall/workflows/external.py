@@ -1,0 +1,127 @@
+"""A workflow in which a program written elsewhere talks to the agents over HTTP.
+
+The program speaks to OpenAI's API, and is told the address and the key of its episode in its
+environment. `model` names an agent of the team.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rolecall.agents.team import Team
+from rolecall.core.interfaces.environment import World
+from rolecall.core.types import Task, Turn
+from rolecall.runtime import call_tree
+from rolecall.runtime.per_loop import PerLoop
+from rolecall.workflows.base import workflow
+
+if TYPE_CHECKING:
+    from rolecall.gateway.programs import WarmWorker
+    from rolecall.gateway.server import Gateway
+    from rolecall.gateway.session import Session
+
+
+class Host:
+    """Holds what the episodes of an event loop share: a gateway, and a worker for each function."""
+
+    def __init__(self) -> None:
+        self._gateway: Gateway | None = None
+        self._workers: dict[tuple[str, str], WarmWorker] = {}
+
+    @property
+    def gateway(self) -> Gateway:
+        from rolecall.gateway.server import Gateway
+
+        self._gateway = self._gateway or Gateway()
+        return self._gateway
+
+    def worker(self, function: str, python: str) -> WarmWorker:
+        from rolecall.gateway.programs import WarmWorker
+
+        if (function, python) not in self._workers:
+            self._workers[function, python] = WarmWorker(function, python=python)
+        return self._workers[function, python]
+
+    async def close(self) -> None:
+        async with AsyncExitStack() as stack:
+            if self._gateway is not None:
+                stack.push_async_callback(self._gateway.close)
+            for worker in self._workers.values():
+                stack.push_async_callback(worker.close)
+
+
+hosts = PerLoop(Host)
+
+
+async def close_host() -> None:
+    """End the gateway and the workers of this event loop."""
+    if (host := hosts.pop()) is not None:
+        await host.close()
+
+
+@workflow
+async def _external(
+    team: Team,
+    task: Task,
+    world: World,
+    function: str = "",
+    command: tuple[str, ...] = (),
+    python: str = "",
+    max_turns: int = 64,
+) -> Turn | str | None:
+    """Let a program play the episode; its answer is what it returns, or the last turn.
+
+    function: `path/to/file.py:name` of a function that is called with the task.
+    command: a program and its arguments; the last line that it prints is the answer.
+    python: the Python that runs the function; by default this one.
+    max_turns: most turns of all agents in an episode.
+    """
+    from rolecall.gateway.programs import ProgramError, run_command
+    from rolecall.gateway.session import SessionLimits
+
+    host = hosts.get()
+    task_data = {"id": task.id, "prompt": task.prompt}
+    async with host.gateway.open(team, limits=SessionLimits(max_turns)) as session:
+        environment = make_environment(host.gateway.address, session.key, team)
+        try:
+            with call_tree.waiting():
+                if command:
+                    answer = await run_command(list(command), task_data, environment)
+                else:
+                    answer = await host.worker(function, python).run(task_data, environment)
+        except ProgramError:
+            if session.failure is not None:
+                raise session.failure from None
+            if not session.was_refused:
+                raise
+            session.episode.is_truncated, answer = True, None
+    return _answer_of(session, answer)
+
+
+def make_environment(address: str, key: str, team: Team) -> dict[str, str]:
+    """Return the variables by which clients find the gateway."""
+    return {
+        "OPENAI_BASE_URL": f"{address}/v1",
+        "OPENAI_API_BASE": f"{address}/v1",
+        "OPENAI_API_KEY": key,
+        "ROLECALL_BASE_URL": f"{address}/v1",
+        "ROLECALL_API_KEY": key,
+        "ROLECALL_AGENTS": ",".join(team.names),
+    }
+
+
+def _answer_of(session: Session, answer: str | None) -> Turn | str | None:
+    if not session.replies:
+        raise ValueError(
+            "the program asked no agent for anything; let its client take OPENAI_BASE_URL and "
+            "OPENAI_API_KEY from the environment, and name an agent as the model"
+        )
+    last = session.replies[-1]
+    return last.turn if answer is None or answer == last.message.text else answer
+
+
+external = replace(
+    _external, name="external", calls_others=True, is_external=True, close=close_host
+)

@@ -1,0 +1,80 @@
+"""An episode whose program runs in the test itself, and asks over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from openai import AsyncOpenAI
+
+from rolecall.agents.agent import Policy
+from rolecall.core.interfaces.engine import Request, Sampling
+from rolecall.core.types import Episode, Task
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.gateway.server import Gateway
+from rolecall.gateway.session import Session, SessionLimits
+from rolecall.rollout.episodes import RolloutContext, play
+from rolecall.runtime import call_tree
+from rolecall.runtime.call_tree import task_factory
+from rolecall.workflows.base import Workflow
+from tests.toy import Letters, agent
+
+WIRE = Path(__file__).resolve().parents[3] / "shared/wire"
+Program = Callable[[AsyncOpenAI, Session], Awaitable[Any]]
+
+
+async def no_reward(episode, world):
+    return {"team": 0.0}
+
+
+def play_program(
+    tokenizer,
+    says: list[str] | Callable[[Request], str],
+    program: Program,
+    *,
+    names: tuple[str, ...] = ("solver",),
+    limits: SessionLimits | None = None,
+    **options: Any,
+) -> Episode:
+    """Play an episode in which `program` asks; agents say `says`, one after the other.
+
+    Raises what the program raises.
+    """
+    texts = iter(says) if isinstance(says, list) else None
+    reply = (lambda request: next(texts)) if texts is not None else says
+    engine = options.pop("engine", None) or ScriptedEngine(tokenizer, reply)
+    options.setdefault("sampling", Sampling(max_tokens=200))
+    policy = Policy("p", tokenizer, engine)
+    raised: list[BaseException] = []
+
+    async def ask(team, task, world):
+        gateway = Gateway()
+        try:
+            async with gateway.open(team, limits=limits or SessionLimits()) as session:
+                client = AsyncOpenAI(
+                    base_url=f"{gateway.address}/v1", api_key=session.key, timeout=20
+                )
+                async with client:
+                    with call_tree.waiting():
+                        await call_tree.outside(program(client, session))
+        except BaseException as error:
+            raised.append(error)
+            raise
+        finally:
+            await gateway.close()
+        return "x"
+
+    flow = Workflow("ask", ask, names)
+    agents = {name: agent(name, policy, **options) for name in names}
+    context = RolloutContext(agents, flow, {}, Letters(), rewards={"none": (no_reward, 1.0)})
+
+    async def main():
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        return await play(context, Task("t", "What is 2 + 2?"))
+
+    episode = asyncio.run(main())
+    if raised:
+        raise raised[0]
+    return episode

@@ -1,0 +1,308 @@
+"""OpenAI's own client, unmodified, asks the agents of an episode."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import openai
+import pytest
+
+from rolecall.core.interfaces.engine import ContextFullError
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.gateway.session import SessionLimits
+from tests.gateway.doors import play_program
+from tests.layouts import LAYOUTS, tokenizer_of
+
+QWEN = tokenizer_of(LAYOUTS["qwen"])
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        },
+        "strict": True,
+    },
+}
+CALL = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 2}}</tool_call>'
+
+
+def user(text: str) -> dict:
+    return {"role": "user", "content": text}
+
+
+def begins(longer, shorter) -> bool:
+    return longer[: len(shorter)].tolist() == list(shorter)
+
+
+def continues(later, earlier) -> bool:
+    """Whether a prompt begins with the prompt and the tokens of an earlier turn."""
+    return begins(later.prompt, [*earlier.prompt, *earlier.tokens])
+
+
+def test_a_second_turn_begins_with_the_tokens_of_the_first():
+    async def program(client, session):
+        messages = [{"role": "system", "content": "You add."}, user("2 + 2?")]
+        first = await client.chat.completions.create(model="solver", messages=messages)
+        said = first.choices[0].message
+        assert (said.content, first.choices[0].finish_reason) == ("4, I think.", "stop")
+        assert first.usage.completion_tokens > 0
+        messages += [said.model_dump(), user("Sure?")]
+        second = await client.chat.completions.create(model="solver", messages=messages)
+        assert second.choices[0].message.content == "Yes."
+
+    episode = play_program(QWEN, ["4, I think.", "Yes."], program)
+    assert episode.error is None
+    first, second = episode.turns
+    assert continues(second, first)
+    assert second.parents == (first.id,)
+    assert [turn.index for turn in episode.turns] == [0, 1]
+    assert "You add." in QWEN.decode(first.prompt)
+
+
+def test_a_stream_is_what_the_whole_reply_is():
+    async def program(client, session):
+        events = await client.chat.completions.create(
+            model="solver",
+            messages=[user("2 + 2?")],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = [chunk async for chunk in events]
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        assert text == "It is 4."
+        assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
+        assert chunks[-1].usage.total_tokens > 0
+        async with client.chat.completions.stream(
+            model="solver", messages=[user("2 + 2?")], tools=[ADD]
+        ) as helper:
+            final = await helper.get_final_completion()
+        call = final.choices[0].message.tool_calls[0].function
+        assert (call.name, call.parsed_arguments) == ("add", {"a": 2, "b": 2})
+
+    assert play_program(QWEN, ["It is 4.", CALL], program).error is None
+
+
+def test_calls_of_tools_and_their_results_keep_the_sampled_tokens():
+    async def program(client, session):
+        messages = [user("2 + 2 and 1 + 1?")]
+        first = await client.chat.completions.create(model="solver", messages=messages, tools=[ADD])
+        assert first.choices[0].finish_reason == "tool_calls"
+        calls = first.choices[0].message.tool_calls
+        assert len({call.id for call in calls}) == 2
+        messages.append(first.choices[0].message.model_dump(exclude_none=True))
+        messages += [
+            {"role": "tool", "tool_call_id": call.id, "content": f"result {number}"}
+            for number, call in enumerate(calls)
+        ]
+        await client.chat.completions.create(model="solver", messages=messages, tools=[ADD])
+
+    both = f"Both.\n{CALL}\n{CALL.replace('2', '1')}"
+    first, second = play_program(QWEN, [both, "4 and 2."], program).turns
+    assert continues(second, first)
+    shown = QWEN.decode(second.prompt)
+    assert "add" in QWEN.decode(first.prompt)
+    assert shown.index("result 0") < shown.index("result 1")
+    assert all(turn.valid for turn in (first, second))
+
+
+def test_a_call_that_cannot_be_read_is_left_to_the_program_as_text():
+    async def program(client, session):
+        reply = await client.chat.completions.create(
+            model="solver", messages=[user("2 + 2?")], tools=[ADD]
+        )
+        assert reply.choices[0].message.content == "<tool_call>{add}</tool_call>"
+        assert reply.choices[0].finish_reason == "stop"
+
+    assert play_program(QWEN, ["<tool_call>{add}</tool_call>"], program).error is None
+
+
+def test_forms_that_are_demanded_and_not_kept_make_a_turn_invalid():
+    async def program(client, session):
+        for options in (
+            {"tools": [ADD], "tool_choice": "required"},
+            {"response_format": {"type": "json_object"}},
+            {"response_format": {"type": "json_object"}},
+        ):
+            await client.chat.completions.create(model="solver", messages=[user("4?")], **options)
+
+    episode = play_program(QWEN, ["four", "four", '{"four": 4}'], program, invalid_penalty=0.5)
+    assert [turn.valid for turn in episode.turns] == [False, False, True]
+    assert [turn.rewards for turn in episode.turns] == [{"invalid": -0.5}, {"invalid": -0.5}, {}]
+
+
+def test_the_model_names_the_agent_and_a_team_of_one_needs_no_name():
+    async def ask_two(client, session):
+        for name in ("verifier", "solver"):
+            await client.chat.completions.create(model=name, messages=[user("4?")])
+        with pytest.raises(openai.NotFoundError, match="solver, verifier") as raised:
+            await client.chat.completions.create(model="gpt-5", messages=[user("4?")])
+        assert raised.value.code == "model_not_found"
+        listed = await client.models.list()
+        assert [model.id for model in listed.data] == ["solver", "verifier"]
+
+    episode = play_program(QWEN, ["a", "b"], ask_two, names=("solver", "verifier"))
+    assert [turn.agent for turn in episode.turns] == ["verifier", "solver"]
+
+    async def ask_one(client, session):
+        reply = await client.chat.completions.create(model="gpt-5", messages=[user("4?")])
+        assert reply.model == "gpt-5"
+        url = str(client.base_url).replace("/v1/", "/agents/solver/v1/")
+        other = client.with_options(base_url=url)
+        await other.chat.completions.create(model="solver", messages=[user("4?")])
+
+    assert [turn.agent for turn in play_program(QWEN, ["a", "b"], ask_one).turns] == ["solver"] * 2
+
+
+def test_stop_texts_end_the_words_and_stay_in_the_tokens():
+    async def program(client, session):
+        messages = [user("4?")]
+        reply = await client.chat.completions.create(
+            model="solver", messages=messages, stop=["Observation:"], max_tokens=150
+        )
+        assert reply.choices[0].message.content == "I look. "
+        messages += [reply.choices[0].message.model_dump(), user("Go on.")]
+        await client.chat.completions.create(model="solver", messages=messages)
+
+    first, second = play_program(QWEN, ["I look. Observation: no", "b"], program).turns
+    assert continues(second, first)
+
+
+def test_what_a_program_adds_to_a_reply_follows_the_sampled_tokens():
+    async def program(client, session):
+        messages = [user("4?")]
+        await client.chat.completions.create(model="solver", messages=messages)
+        added = "It is four, I say.\nCalling tools:\n[<|im_end|>]"
+        messages += [{"role": "assistant", "content": added}, user("Go on.")]
+        await client.chat.completions.create(model="solver", messages=messages)
+
+    first, second = play_program(QWEN, ["It is four, I say.", "b"], program).turns
+    said = [*first.prompt, *first.tokens[:-1]]  # without its end
+    assert begins(second.prompt, said)
+    after = QWEN.decode(second.prompt[len(said) :])
+    assert after.startswith("\nCalling tools:\n[< |im_end|>]<|im_end|>")
+
+
+def test_words_that_nobody_sampled_are_foreign_text():
+    async def program(client, session):
+        messages = [user("4?"), {"role": "assistant", "content": "five"}, user("Sure?")]
+        await client.chat.completions.create(model="solver", messages=messages)
+
+    [turn] = play_program(QWEN, ["b"], program).turns
+    assert turn.parents == ()
+    assert "five" in QWEN.decode(turn.prompt)
+
+
+def test_a_marked_retry_finds_the_turn_and_an_equal_request_is_another_one():
+    async def program(client, session):
+        body = {"model": "solver", "messages": [user("4?")]}
+        retry = {"x-stainless-retry-count": "1"}
+        first = await client.chat.completions.create(**body)
+        again = await client.chat.completions.create(**body, extra_headers=retry)
+        other = await client.chat.completions.create(**body)
+        texts = [reply.choices[0].message.content for reply in (first, again, other)]
+        assert texts == ["one", "one", "two"]
+
+    assert len(play_program(QWEN, ["one", "two"], program).turns) == 2
+
+
+def test_a_client_that_leaves_finds_its_turn_when_it_asks_again():
+    released = asyncio.Event()
+
+    class Slow(ScriptedEngine):
+        async def generate(self, request):
+            await released.wait()
+            return await super().generate(request)
+
+    async def program(client, session):
+        body = {"model": "solver", "messages": [user("4?")]}
+        hasty = client.with_options(timeout=0.3, max_retries=0)
+        with pytest.raises(openai.APITimeoutError):
+            await hasty.chat.completions.create(**body)
+        released.set()
+        retry = {"x-stainless-retry-count": "1"}
+        reply = await client.chat.completions.create(**body, extra_headers=retry)
+        assert reply.choices[0].message.content == "one"
+
+    engine = Slow(QWEN, lambda request: "one")
+    assert len(play_program(QWEN, [], program, engine=engine).turns) == 1
+
+
+def test_limits_and_wrong_requests_are_errors_of_the_protocol():
+    async def program(client, session):
+        create = client.chat.completions.create
+        with pytest.raises(openai.BadRequestError, match="image_url"):
+            await create(
+                model="solver",
+                messages=[user([{"type": "image_url", "image_url": {"url": "http://h/x.png"}}])],
+            )
+        for options in ({"n": 2}, {"logprobs": True, "top_logprobs": 3}):
+            with pytest.raises(openai.BadRequestError) as raised:
+                await create(model="solver", messages=[user("4?")], **options)
+            assert raised.value.code == "unsupported_parameter"
+        with pytest.raises(openai.BadRequestError, match="messages"):
+            await create(model="solver", messages=[])
+        async with httpx.AsyncClient(base_url=str(client.base_url)) as plain:
+            body = {"model": "solver", "messages": [user("4?")]}
+            wrong = {"Authorization": "Bearer other"}
+            answer = await plain.post("/chat/completions", json=body, headers=wrong)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+            for header in ("x-api-key", "x-goog-api-key"):
+                key = {header: session.key}
+                assert (await plain.get("/models", headers=key)).status_code == 200
+            page = {"Authorization": f"Bearer {session.key}", "Origin": "http://evil"}
+            refused = await plain.post("/chat/completions", json=body, headers=page)
+            assert (refused.status_code, refused.json()["error"]["type"]) == (
+                403,
+                "invalid_request_error",
+            )
+            broken = {"Authorization": f"Bearer {session.key}", "Content-Type": "application/json"}
+            text = await plain.post("/chat/completions", content=b"{", headers=broken)
+            assert (text.status_code, "not JSON" in text.text) == (400, True)
+        await create(model="solver", messages=[user("4?")])
+        with pytest.raises(openai.BadRequestError, match="has had its 1 turns"):
+            await create(model="solver", messages=[user("4?")])
+        assert session.was_refused
+        await session.close()
+        with pytest.raises(openai.APIStatusError) as ended:
+            await create(model="solver", messages=[user("4?")])
+        assert ended.value.status_code == 410
+
+    assert len(play_program(QWEN, ["a"], program, limits=SessionLimits(turns=1)).turns) == 1
+
+
+def test_a_full_context_is_told_in_the_words_that_clients_know_and_counted():
+    class Full(ScriptedEngine):
+        async def generate(self, request):
+            raise ContextFullError("the prompt has 9 tokens and the context 8")
+
+    async def program(client, session):
+        with pytest.raises(openai.BadRequestError, match="the context 8") as raised:
+            await client.chat.completions.create(model="solver", messages=[user("4?")])
+        assert raised.value.code == "context_length_exceeded"
+
+    episode = play_program(QWEN, [], program, engine=Full(QWEN, lambda request: ""))
+    assert episode.metrics["count/context_full"] == 1.0
+
+
+def test_equal_seeds_give_equal_draws_in_whatever_order_requests_come():
+    seeds: list[dict[str, int]] = []
+
+    def note(request):
+        seeds[-1][QWEN.decode(request.prompt)] = request.seed
+        return "a"
+
+    for order in ("ab", "ba"):
+        seeds.append({})
+
+        async def program(client, session, order=order):
+            for letter in order:
+                await client.chat.completions.create(model="solver", messages=[user(letter)])
+
+        play_program(QWEN, note, program)
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0].values())) == 2
