@@ -90,7 +90,8 @@ def test_replies_that_come_back_unedited_are_found():
         history, earlier = History(), []
         for number, row in enumerate(rows):
             asked = chat.read_request(row["request"])
-            turns = history.read(asked.messages, "native").turns
+            conversation = history.read(asked.messages, "native")
+            turns = conversation.turns
             sent = [message for message in asked.messages if message.role == "assistant"]
             known = [m for m in sent if any(m.key == one.key for one in earlier)]
             wanted += len(known)
@@ -99,7 +100,7 @@ def test_replies_that_come_back_unedited_are_found():
                 spliced_wrongly.append(name)
             if (message := said(row)) is not None:
                 reply = Reply(a_turn(number, message), message, "stop")
-                history.record(asked.messages, reply)
+                history.record(conversation, reply)
                 earlier.append(message)
     assert wanted > 60
     assert found == wanted

@@ -35,6 +35,7 @@ class Conversation:
 
     messages: list[Message]
     turns: tuple[Turn, ...]
+    context: int  # stands for the whole of it
 
 
 @dataclass(slots=True)
@@ -44,9 +45,9 @@ class History:
     _by_key: dict[Hashable, list[Recorded]] = field(default_factory=lambda: defaultdict(list))
     _by_call: dict[str, Recorded] = field(default_factory=dict)
 
-    def record(self, messages: Sequence[ForeignMessage], reply: Reply) -> None:
-        """Note the reply to some messages."""
-        recorded = Recorded(reply, _context(messages))
+    def record(self, conversation: Conversation, reply: Reply) -> None:
+        """Note the reply to a conversation."""
+        recorded = Recorded(reply, conversation.context)
         self._by_key[reply.message.key].append(recorded)
         for call in reply.message.calls:
             self._by_call[call.id] = recorded
@@ -56,7 +57,7 @@ class History:
         prompt: list[Message] = []
         turns: list[Turn] = []
         names: dict[str, str] = {}  # of tools, by the id of a call
-        context = _context(())
+        context = 0
         for number, message in enumerate(messages):
             if message.role == "assistant":
                 names |= {call.id: call.name for call in message.calls}
@@ -73,7 +74,7 @@ class History:
             else:
                 _add_text(prompt, message)
             context = hash((context, message.key))
-        return Conversation(prompt, tuple(turns))
+        return Conversation(prompt, tuple(turns), context)
 
     def _find(self, message: ForeignMessage, context: int) -> Recorded | None:
         """Return the reply that a message is, or with which it begins."""
@@ -99,13 +100,6 @@ class History:
             if best is None or rank >= best[0]:
                 best = (rank, recorded)
         return None if best is None else best[1]
-
-
-def _context(messages: Sequence[ForeignMessage]) -> int:
-    context = 0
-    for message in messages:
-        context = hash((context, message.key))
-    return context
 
 
 def _write_own(message: ForeignMessage, reply: Reply, format: Format) -> Message:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
+from rolecall.core.interfaces.tool import Format
 from rolecall.core.tags import thinking
 from rolecall.core.types import Turn
 from rolecall.gateway.request import ForeignMessage, ToolCall
@@ -42,13 +43,14 @@ class Reply:
         return 0 if self.turn.tokens is None else len(self.turn.tokens)
 
 
-def make_reply(turn: Turn, *, has_tools: bool, stop: tuple[str, ...] = ()) -> Reply:
+def make_reply(turn: Turn, *, format: Format | None, stop: tuple[str, ...] = ()) -> Reply:
     """Return the reply of a turn.
 
-    Words end before the first of the texts `stop`. A call that cannot be read is left in the words,
-    as the program decides what to do with it.
+    `format`: in which it calls tools; None where it has none. Words end before the first of the
+    texts `stop`. A call that cannot be read is left in the words, as the program decides what to do
+    with it.
     """
-    calls = read_calls(turn, "native") if has_tools else []
+    calls = [] if format is None else read_calls(turn, format)
     text = cut_at(turn.visible, stop)
     if not calls or any(call.problem for call in calls):
         finish: Finish = "length" if turn.finish == "length" else "stop"

@@ -101,7 +101,8 @@ class Session:
     async def _sample(self, member: Member, request: ForeignRequest) -> Reply:
         tools = [] if request.tool_choice == "none" else list(request.tools)
         history = self._histories[member.agent.name]
-        conversation = history.read(request.messages, member.tool_format)
+        format = member.tool_format
+        conversation = history.read(request.messages, format)
         sampling = _limit(member.agent.sampling, request)
         path = (*self._scope.path, self._started)
         self._started += 1
@@ -125,12 +126,12 @@ class Session:
             raise RequestError(500, "the model cannot be reached") from error
         except ValueError as error:
             raise RequestError(400, str(error), parameter="messages") from error
-        reply = make_reply(turn, has_tools=bool(tools), stop=request.stop)
+        reply = make_reply(turn, format=format if tools else None, stop=request.stop)
         if not _has_form(reply, request):
             member.reject(turn)
         if request.unused:
             turn.info["unused_sampling"] = request.unused
-        history.record(request.messages, reply)
+        history.record(conversation, reply)
         self.replies.append(reply)
         return reply
 

@@ -79,7 +79,7 @@ def preload(file: str, function: str) -> str:
                 return f"{file}: {error}; install it, or name the Python that has it"
             except Exception:  # a module that needs the environment of an episode
                 continue
-            if isinstance(node, ast.ImportFrom):  # some packages import their parts when call_data
+            if isinstance(node, ast.ImportFrom):  # some packages import their parts when asked
                 for alias in node.names:
                     with contextlib.suppress(Exception):
                         getattr(module, alias.name, None)

@@ -150,7 +150,6 @@ class Guard:
 
         From then on it counts no more, because the application frees it when it has parsed it.
         """
-
         is_handed_over = False
 
         async def receive_body() -> Message:

@@ -97,7 +97,7 @@ async def _external(
             if not session.was_refused:
                 raise
             session.episode.is_truncated, answer = True, None
-    return _answer_of(session, answer)
+    return _choose_answer(session, answer)
 
 
 def make_environment(address: str, key: str, team: Team) -> dict[str, str]:
@@ -112,7 +112,7 @@ def make_environment(address: str, key: str, team: Team) -> dict[str, str]:
     }
 
 
-def _answer_of(session: Session, answer: str | None) -> Turn | str | None:
+def _choose_answer(session: Session, answer: str | None) -> Turn | str | None:
     if not session.replies:
         raise ValueError(
             "the program asked no agent for anything; let its client take OPENAI_BASE_URL and "
