@@ -25,6 +25,20 @@ WIRE = Path(__file__).resolve().parents[3] / "shared/wire"
 Program = Callable[[AsyncOpenAI, Session], Awaitable[Any]]
 
 
+def address_of(client: AsyncOpenAI) -> str:
+    """The gateway's address, without a version."""
+    return str(client.base_url).removesuffix("/v1/")
+
+
+def begins(longer, shorter) -> bool:
+    return longer[: len(shorter)].tolist() == list(shorter)
+
+
+def continues(later, earlier) -> bool:
+    """Whether a prompt begins with the prompt and the tokens of an earlier turn."""
+    return begins(later.prompt, [*earlier.prompt, *earlier.tokens])
+
+
 async def no_reward(episode, world):
     return {"team": 0.0}
 

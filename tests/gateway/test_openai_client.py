@@ -11,7 +11,7 @@ import pytest
 from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.gateway.session import SessionLimits
-from tests.gateway.doors import play_program
+from tests.gateway.doors import address_of, begins, continues, play_program
 from tests.layouts import LAYOUTS, tokenizer_of
 
 QWEN = tokenizer_of(LAYOUTS["qwen"])
@@ -33,15 +33,6 @@ CALL = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 2}}</tool_call>'
 
 def user(text: str) -> dict:
     return {"role": "user", "content": text}
-
-
-def begins(longer, shorter) -> bool:
-    return longer[: len(shorter)].tolist() == list(shorter)
-
-
-def continues(later, earlier) -> bool:
-    """Whether a prompt begins with the prompt and the tokens of an earlier turn."""
-    return begins(later.prompt, [*earlier.prompt, *earlier.tokens])
 
 
 def test_a_second_turn_begins_with_the_tokens_of_the_first():
@@ -210,6 +201,78 @@ def test_a_marked_retry_finds_the_turn_and_an_equal_request_is_another_one():
     assert len(play_program(QWEN, ["one", "two"], program).turns) == 2
 
 
+def test_several_replies_to_one_request_are_turns_of_their_own():
+    async def program(client, session):
+        messages = [user("4?")]
+        reply = await client.chat.completions.create(
+            model="solver", messages=messages, n=3, logprobs=True
+        )
+        assert [choice.index for choice in reply.choices] == [0, 1, 2]
+        assert sorted(choice.message.content for choice in reply.choices) == ["a", "b", "c"]
+        for choice in reply.choices:
+            assert choice.logprobs.content[0].token == choice.message.content
+            assert bytes(choice.logprobs.content[0].bytes).decode() == choice.message.content
+        chosen = reply.choices[1].message
+        messages += [chosen.model_dump(), user("Go on.")]
+        await client.chat.completions.create(model="solver", messages=messages)
+        with pytest.raises(openai.BadRequestError, match="has had its 5 turns"):
+            await client.chat.completions.create(model="solver", messages=messages, n=2)
+        session.chosen = chosen.content
+
+    limits = SessionLimits(turns=5)
+    sessions = []
+
+    async def noting(client, session):
+        sessions.append(session)
+        await program(client, session)
+
+    *first, last = play_program(QWEN, ["a", "b", "c", "d"], noting, limits=limits).turns
+    assert len({turn.id for turn in first}) == 3
+    [parent] = last.parents
+    assert {turn.id: turn.text for turn in first}[parent] == sessions[0].chosen
+    assert len({reply.turn.id for reply in sessions[0].replies}) == 4
+
+
+def test_an_answer_that_does_not_fit_its_schema_makes_a_turn_invalid():
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    def form(schema):
+        named = {"name": "answer", "schema": schema, "strict": True}
+        return {"type": "json_schema", "json_schema": named}
+
+    async def program(client, session):
+        create = client.chat.completions.create
+        for _ in range(3):
+            await create(model="solver", messages=[user("4?")], response_format=form(number))
+        wrong = form({"type": "whole number"})
+        with pytest.raises(openai.BadRequestError, match="no JSON schema"):
+            await create(model="solver", messages=[user("4?")], response_format=wrong)
+
+    turns = play_program(QWEN, ['{"n": 4}', '{"n": "four"}', "4"], program).turns
+    assert sorted((turn.text, turn.valid) for turn in turns) == [
+        ("4", False),
+        ('{"n": "four"}', False),
+        ('{"n": 4}', True),
+    ]
+
+
+def test_an_episode_can_be_named_in_the_address():
+    async def program(client, session):
+        address = address_of(client)
+        named = client.with_options(
+            base_url=f"{address}/rollouts/{session.key}/agents/solver/v1", api_key="unset"
+        )
+        reply = await named.chat.completions.create(model="any", messages=[user("4?")])
+        assert reply.choices[0].message.content == "a"
+        unknown = client.with_options(base_url=f"{address}/rollouts/other/v1")
+        with pytest.raises(openai.NotFoundError, match="no episode"):
+            await unknown.chat.completions.create(model="solver", messages=[user("4?")])
+        with pytest.raises(openai.NotFoundError, match="/v1/embeddings is not answered here"):
+            await client.embeddings.create(model="solver", input="4?")
+
+    assert len(play_program(QWEN, ["a"], program).turns) == 1
+
+
 def test_a_client_that_leaves_finds_its_turn_when_it_asks_again():
     released = asyncio.Event()
 
@@ -240,7 +303,7 @@ def test_limits_and_wrong_requests_are_errors_of_the_protocol():
                 model="solver",
                 messages=[user([{"type": "image_url", "image_url": {"url": "http://h/x.png"}}])],
             )
-        for options in ({"n": 2}, {"logprobs": True, "top_logprobs": 3}):
+        for options in ({"n": 17}, {"logprobs": True, "top_logprobs": 3}):
             with pytest.raises(openai.BadRequestError) as raised:
                 await create(model="solver", messages=[user("4?")], **options)
             assert raised.value.code == "unsupported_parameter"

@@ -202,12 +202,26 @@ class Member:
         sampled, as calls of several programs come in any order. Raises ValueError for messages that
         the chat template does not take.
         """
-        use = ToolUse((), format=self.tool_format) if tools else None
-        speaker = Member(replace(self.agent, tools=use, sampling=sampling), self.team)
+        speaker = self._with_tools(tools, sampling)
         messages = _join_system(speaker.agent.system_messages(tools), messages)
         [turn] = await speaker._speak(messages, tuple(earlier), None, tools=tools, draw=draw)
         await self.team.on_actions([turn])
         return turn
+
+    def count_tokens(self, messages: list[Message], *, tools: list[Tool]) -> int:
+        """Return the length of the prompt that `reply` would make; 0 for a policy without tokens.
+
+        Raises ValueError for messages that the chat template does not take.
+        """
+        speaker = self._with_tools(tools, self.agent.sampling)
+        messages = _join_system(speaker.agent.system_messages(tools), messages)
+        prompt = speaker._prompt(messages, tools)
+        return 0 if prompt is None else len(prompt)
+
+    def _with_tools(self, tools: list[Tool], sampling: Sampling) -> Member:
+        """Return this member with the tools of a program in place of its own."""
+        use = ToolUse((), format=self.tool_format) if tools else None
+        return Member(replace(self.agent, tools=use, sampling=sampling), self.team)
 
     @property
     def tool_format(self) -> Format:

@@ -16,6 +16,16 @@ from rolecall.tools.call_parsing import CLOSE, OPEN, Call, read_calls
 
 Finish = Literal["stop", "length", "tool_calls"]
 TAGGED = re.compile(rf"\s*{OPEN}.*?{CLOSE}\s*", re.DOTALL)
+CALL_ID = re.compile(r"call_([0-9a-f]{24})_\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """One token with its log-probability."""
+
+    id: int
+    text: str
+    logprob: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,8 @@ class Reply:
     turn: Turn
     message: ForeignMessage
     finish: Finish
+    stop_text: str = ""  # of the request, which ended the words
+    tokens: tuple[SampledToken, ...] = ()  # where they were asked for
 
     @property
     def id(self) -> str:
@@ -43,7 +55,13 @@ class Reply:
         return 0 if self.turn.tokens is None else len(self.turn.tokens)
 
 
-def make_reply(turn: Turn, *, format: Format | None, stop: tuple[str, ...] = ()) -> Reply:
+def make_reply(
+    turn: Turn,
+    *,
+    format: Format | None,
+    stop: tuple[str, ...] = (),
+    tokens: tuple[SampledToken, ...] = (),
+) -> Reply:
     """Return the reply of a turn.
 
     `format`: in which it calls tools; None where it has none. Words end before the first of the
@@ -51,19 +69,23 @@ def make_reply(turn: Turn, *, format: Format | None, stop: tuple[str, ...] = ())
     with it.
     """
     calls = [] if format is None else read_calls(turn, format)
-    text = cut_at(turn.visible, stop)
+    text, stop_text = cut_at(turn.visible, stop)
     if not calls or any(call.problem for call in calls):
         finish: Finish = "length" if turn.finish == "length" else "stop"
-        return Reply(turn, ForeignMessage("assistant", text), finish)
+        return Reply(turn, ForeignMessage("assistant", text), finish, stop_text, tokens)
     words = TAGGED.sub("\n", turn.visible).strip() if OPEN in turn.visible else ""
     named = tuple(_name_call(turn, number, call) for number, call in enumerate(calls))
-    return Reply(turn, ForeignMessage("assistant", words, named), "tool_calls")
+    message = ForeignMessage("assistant", words, named)
+    return Reply(turn, message, "tool_calls", tokens=tokens)
 
 
-def cut_at(text: str, stop: tuple[str, ...]) -> str:
-    """Return a text up to the first of some others."""
-    ends = [text.find(end) for end in stop if end in text]
-    return text[: min(ends)] if ends else text
+def cut_at(text: str, stop: tuple[str, ...]) -> tuple[str, str]:
+    """Return a text up to the first of some others, and which of them that is."""
+    ends = [(text.find(end), end) for end in stop if end in text]
+    if not ends:
+        return text, ""
+    position, end = min(ends)
+    return text[:position], end
 
 
 def digest(*parts: object) -> str:
@@ -71,6 +93,12 @@ def digest(*parts: object) -> str:
     return sha256(repr(parts).encode()).hexdigest()[:24]
 
 
+def reply_of_call(call_id: str) -> str:
+    """Return the id of the reply that made a call; "" for a call of somebody else."""
+    match = CALL_ID.fullmatch(call_id)
+    return match[1] if match else ""
+
+
 def _name_call(turn: Turn, number: int, call: Call) -> ToolCall:
     arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return ToolCall(f"call_{digest(turn.id, number)}", call.name, arguments)
+    return ToolCall(f"call_{digest(turn.id)}_{number}", call.name, arguments)

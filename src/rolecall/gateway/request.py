@@ -23,7 +23,7 @@ class RequestError(Exception):
 
     def __init__(self, status: int, message: str, *, code: str = "", parameter: str = "") -> None:
         super().__init__(message)
-        self.status, self.message, self.code, self.parameter = status, message, code, parameter
+        self.status, self.code, self.parameter = status, code, parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,15 @@ class ToolCall:
     def key(self) -> Hashable:
         """The part of a call that stays when a program writes its JSON anew."""
         return self.name, canonical_json(self.arguments)
+
+    @property
+    def parsed(self) -> JsonObject:
+        """The arguments as an object; {} if they are none."""
+        try:
+            read = json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            return {}
+        return read if isinstance(read, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +71,15 @@ class ForeignRequest:
 
     model: str
     messages: tuple[ForeignMessage, ...]
+    body: JsonObject  # as it was sent; some protocols repeat parts of it in the answer
+    instructions: str = ""  # the system prompt, where it stands apart from the messages
+    previous: str = ""  # id of the reply whose conversation goes on in `messages`
     tools: tuple[Tool, ...] = ()  # that the program has
     tool_choice: ToolChoice = "auto"
+    number: int = 1  # of replies
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    wants_json: bool = False
+    schema: JsonObject | None = None  # JSON schema of the answer; {}: any JSON; None: a text
     wants_logprobs: bool = False
     is_streamed: bool = False
     wants_usage: bool = False  # at the end of a stream
@@ -81,6 +94,11 @@ def canonical_json(text: str) -> str:
         return text.strip()
 
 
-async def call_by_program(**arguments: object) -> str:
-    """Stand for a tool that the program calls itself."""
+def program_tool(name: str, description: str | None, parameters: JsonObject | None) -> Tool:
+    """Return a tool that the program calls itself."""
+    empty = {"type": "object", "properties": {}}
+    return Tool(name, description or "", parameters or empty, _call_by_program)
+
+
+async def _call_by_program(**arguments: object) -> str:
     raise NotImplementedError("the program that keeps the conversation calls its tools itself")

@@ -5,33 +5,34 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from rolecall.agents.team import Team
 from rolecall.core.errors import InfrastructureError
-from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import needs
-from rolecall.gateway import chat
-from rolecall.gateway.reply import Reply
-from rolecall.gateway.request import ForeignRequest, RequestError
+from rolecall.gateway.request import RequestError
+from rolecall.gateway.routes import describe_refusal, make_app
 from rolecall.gateway.session import Session, SessionLimits
 from rolecall.runtime.call_tree import outside
 from rolecall.serve.binding import settings
-from rolecall.serve.guard import Guard, Refused, Rules, sent_keys
+from rolecall.serve.guard import Rules, sent_keys
 
 with needs("fastapi", extra="serve"):
     import uvicorn
-    from fastapi import FastAPI, Request
-    from fastapi.responses import JSONResponse, Response, StreamingResponse
+    from fastapi import Request
 
 HOST = "127.0.0.1"
 BODY_BYTES = 32 << 20  # of one request
 MOST_REQUESTS = 4096  # of all episodes together
-PING_S = 10.0  # between two signs of life of a stream that waits for its answer
-RETRY_COUNT = "x-stainless-retry-count"  # of the SDKs of OpenAI and Anthropic
-NOT_RETRIED = {"x-should-retry": "false"}
+# Clients that set no key of an episode are told an address with it.
+PREFIXES = [
+    f"{episode}{agent}/{version}"
+    for episode in ("", "/rollouts/{key}")
+    for agent in ("", "/agents/{agent}")
+    for version in ("v1", "v1beta")
+]
 
 
 class Gateway:
@@ -52,7 +53,11 @@ class Gateway:
                 return
             listener = socket.create_server((HOST, 0))
             self.address = f"http://{HOST}:{listener.getsockname()[1]}"
-            self._server = _Server(settings(self.make_app(), log_config=None))
+            rules = Rules(
+                body_bytes=BODY_BYTES, requests=MOST_REQUESTS, busy=429, describe=describe_refusal
+            )
+            app = make_app(self._find, rules, PREFIXES)
+            self._server = _Server(settings(app, log_config=None))
             self._serving = outside(self._server.serve([listener]))
             while not self._server.started:
                 if self._serving.done():
@@ -81,75 +86,23 @@ class Gateway:
                 self._over.pop(next(iter(self._over)))
             await session.close()
 
-    def make_app(self) -> FastAPI:
-        """Return the application."""
-        app = FastAPI(title="rolecall gateway", openapi_url=None)
-        rules = Rules(
-            body_bytes=BODY_BYTES, requests=MOST_REQUESTS, busy=429, describe=_describe_refusal
-        )
-        app.add_middleware(Guard, rules)
-        for prefix in ("/v1", "/agents/{agent}/v1"):
-            app.add_route(f"{prefix}/chat/completions", self.answer_chat, methods=["POST"])
-            app.add_route(f"{prefix}/models", self.list_models)
-        return app
+    def _find(self, request: Request) -> Session:
+        """Return the session of a request; raises RequestError.
 
-    async def answer_chat(self, request: Request) -> Response:
-        try:
-            session = self._session(request)
-            chat_request = chat.read_request(await _read_json(request))
-            answering = asyncio.ensure_future(
-                session.answer(
-                    request.path_params.get("agent", ""),
-                    chat_request,
-                    is_retry=request.headers.get(RETRY_COUNT, "0") != "0",
-                )
-            )
-            if chat_request.is_streamed:
-                return await self._stream(answering, chat_request)
-            return JSONResponse(chat.write_reply(await answering, chat_request))
-        except RequestError as error:
-            return _refuse(error)
-
-    async def list_models(self, request: Request) -> Response:
-        """Answer with the agents of the episode."""
-        try:
-            names = self._session(request).team.names
-        except RequestError as error:
-            return _refuse(error)
-        models = [{"id": name, "object": "model", "created": 0, "owned_by": "rolecall"}
-                  for name in names]  # fmt: skip
-        return JSONResponse({"object": "list", "data": models})
-
-    def _session(self, request: Request) -> Session:
-        keys = [key.decode("latin-1") for key in sent_keys(request.headers)]
+        A key in the address counts more than one in the head, which some frameworks set for all
+        that they ask.
+        """
+        named = request.path_params.get("key")
+        keys = [named] if named else [key.decode("latin-1") for key in sent_keys(request.headers)]
         for key in keys:
             if session := self._sessions.get(key):
                 return session
         if any(key in self._over for key in keys):
             raise RequestError(410, "the episode is over", code="episode_over")
+        if named:
+            raise RequestError(404, "the address names no episode that is being played")
         message = "the key of no episode that is being played; use OPENAI_API_KEY as it is set"
         raise RequestError(401, message, code="invalid_api_key")
-
-    async def _stream(
-        self, answering: asyncio.Future[Reply], chat_request: ForeignRequest
-    ) -> Response:
-        """Return the whole answer as events, and signs of life until it is there."""
-        await asyncio.wait({answering}, timeout=PING_S)
-        if answering.done():  # an error that comes at once has a status of its own
-            events = chat.write_events(answering.result(), chat_request)
-            return StreamingResponse(_as_stream(events), media_type="text/event-stream")
-
-        async def stream() -> AsyncIterator[str]:
-            while not answering.done():
-                yield ": waiting\n\n"
-                await asyncio.wait({answering}, timeout=PING_S)
-            try:
-                for event in chat.write_events(answering.result(), chat_request):
-                    yield event
-            except RequestError as error:
-                yield chat.write_event(chat.write_error(error))
-
-        return StreamingResponse(stream(), media_type="text/event-stream")
 
 
 class _Server(uvicorn.Server):
@@ -157,27 +110,3 @@ class _Server(uvicorn.Server):
 
     def capture_signals(self) -> Any:
         return nullcontext()
-
-
-async def _as_stream(events: Iterator[str]) -> AsyncIterator[str]:
-    for event in events:
-        yield event
-
-
-async def _read_json(request: Request) -> JsonObject:
-    try:
-        body = await request.json()
-    except ValueError as error:
-        raise RequestError(400, f"the body is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise RequestError(400, "the body is not a JSON object")
-    return body
-
-
-def _describe_refusal(refused: Refused) -> JsonObject:
-    return chat.write_error(RequestError(refused.status, refused.told))
-
-
-def _refuse(error: RequestError) -> JSONResponse:
-    headers = {"retry-after": "1"} if error.status == 429 else NOT_RETRIED
-    return JSONResponse(chat.write_error(error), status_code=error.status, headers=headers)

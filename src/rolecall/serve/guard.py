@@ -43,7 +43,7 @@ class Refused(Exception):
         self.status, self.told = status, told
 
 
-def describe_refusal(refused: Refused) -> JsonObject:
+def describe_refusal(refused: Refused, path: str) -> JsonObject:
     """Return the body of a refusal, in FastAPI's form."""
     return {"detail": refused.told}
 
@@ -58,7 +58,7 @@ class Rules:
     requests: int = 256  # that are read, wait or run at once
     open_paths: Collection[str] = ()  # answered without a token
     busy: int = 503  # status that sends a client away to try again
-    describe: Callable[[Refused], JsonObject] = describe_refusal  # in the form of the protocol
+    describe: Callable[[Refused, str], JsonObject] = describe_refusal  # in the form of the protocol
 
 
 class Guard:
@@ -86,13 +86,13 @@ class Guard:
         try:
             await self._admit(scope, receive, note_and_send)
         except Refused as refused:
-            await self._refuse(send, refused)
+            await self._refuse(scope, send, refused)
         except asyncio.CancelledError:  # the server ends and waits for nobody
             if not started:
-                await self._refuse(send, Refused(503, "the server ends"))
+                await self._refuse(scope, send, Refused(503, "the server ends"))
 
-    async def _refuse(self, send: Send, refused: Refused) -> None:
-        content = json.dumps(self.rules.describe(refused)).encode()
+    async def _refuse(self, scope: Scope, send: Send, refused: Refused) -> None:
+        content = json.dumps(self.rules.describe(refused, scope["path"])).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(content)),

@@ -1,7 +1,7 @@
 """A workflow in which a program written elsewhere talks to the agents over HTTP.
 
-The program speaks to OpenAI's API, and is told the address and the key of its episode in its
-environment. `model` names an agent of the team.
+The program speaks the API of OpenAI, Anthropic or Google, and finds the address and the key of its
+episode in its environment. `model` names an agent of the team.
 """
 
 from __future__ import annotations
@@ -106,6 +106,10 @@ def make_environment(address: str, key: str, team: Team) -> dict[str, str]:
         "OPENAI_BASE_URL": f"{address}/v1",
         "OPENAI_API_BASE": f"{address}/v1",
         "OPENAI_API_KEY": key,
+        "ANTHROPIC_BASE_URL": address,
+        "ANTHROPIC_API_KEY": key,
+        "GOOGLE_GEMINI_BASE_URL": address,
+        "GOOGLE_API_KEY": key,
         "ROLECALL_BASE_URL": f"{address}/v1",
         "ROLECALL_API_KEY": key,
         "ROLECALL_AGENTS": ",".join(team.names),

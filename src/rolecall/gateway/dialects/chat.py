@@ -1,16 +1,16 @@
-"""Reads and writes OpenAI's chat completions: requests, replies, streams of events and errors."""
+"""Reads and writes OpenAI's chat completions."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field
 
-from rolecall.core.interfaces.tool import Tool
 from rolecall.core.json_types import JsonObject
+from rolecall.gateway.dialects.base import check_number, join_texts, parse, refuse, write_event
 from rolecall.gateway.reply import Reply
 from rolecall.gateway.request import (
     ForeignMessage,
@@ -19,7 +19,7 @@ from rolecall.gateway.request import (
     Role,
     ToolCall,
     ToolChoice,
-    call_by_program,
+    program_tool,
 )
 
 ROLES: dict[str, Role] = {
@@ -42,13 +42,7 @@ def join_parts(content: Any) -> str:
     """Return a message's content as one text; raises ValueError for images and audio."""
     if content is None or isinstance(content, str):
         return content or ""
-    texts = []
-    for item in content:
-        kind = item.get("type") if isinstance(item, dict) else None
-        if kind not in ("text", "refusal"):
-            raise ValueError(f"content of the type {kind!r}: this model reads texts")
-        texts.append(str(item.get(kind) or ""))
-    return "\n".join(texts)
+    return join_texts(content, ("text", "refusal"))
 
 
 Content = Annotated[str, BeforeValidator(join_parts)]
@@ -72,23 +66,28 @@ class ChatMessage(BaseModel):
     name: str | None = None
 
 
-class Schema(BaseModel):
+class FunctionSchema(BaseModel):
     name: str
     description: str | None = None
-    parameters: JsonObject = {"type": "object", "properties": {}}
+    parameters: JsonObject | None = None
 
 
 class ChatTool(BaseModel):
     type: Literal["function"]
-    function: Schema
+    function: FunctionSchema
 
 
 class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+class JsonSchema(BaseModel):
+    schema_: JsonObject = Field(default_factory=dict, alias="schema")
+
+
 class ResponseFormat(BaseModel):
     type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
 
 
 class ChatRequest(BaseModel):
@@ -111,28 +110,23 @@ class ChatRequest(BaseModel):
 
 def read_request(body: JsonObject) -> ForeignRequest:
     """Return what the body of `POST /chat/completions` asks; raises RequestError."""
-    try:
-        fields = ChatRequest.model_validate(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        parameter = ".".join(map(str, first["loc"]))
-        message = f"{parameter}: {first['msg']}"
-        raise RequestError(400, message, parameter=parameter) from error
-    _check_supported(fields)
+    fields = parse(ChatRequest, body)
+    if fields.top_logprobs:
+        raise refuse("top_logprobs", "only the log-probs of sampled tokens are known; write 0")
     stop = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
-    choice: ToolChoice = "auto"
-    if isinstance(fields.tool_choice, dict):
-        choice = "required"
-    elif fields.tool_choice is not None:
-        choice = fields.tool_choice
     return ForeignRequest(
         model=fields.model,
         messages=tuple(_read_message(message) for message in fields.messages),
-        tools=tuple(_read_tool(tool) for tool in fields.tools or []),
-        tool_choice=choice,
+        body=body,
+        tools=tuple(
+            program_tool(tool.function.name, tool.function.description, tool.function.parameters)
+            for tool in fields.tools or []
+        ),
+        tool_choice=read_choice(fields.tool_choice),
+        number=check_number(fields.n, "n"),
         max_tokens=fields.max_completion_tokens or fields.max_tokens,
         stop=tuple(text for text in stop if text),
-        wants_json=fields.response_format is not None and fields.response_format.type != "text",
+        schema=_read_schema(fields.response_format),
         wants_logprobs=bool(fields.logprobs),
         is_streamed=bool(fields.stream),
         wants_usage=fields.stream_options is not None and fields.stream_options.include_usage,
@@ -140,42 +134,41 @@ def read_request(body: JsonObject) -> ForeignRequest:
     )
 
 
-def write_reply(reply: Reply, request: ForeignRequest) -> JsonObject:
+def read_choice(choice: ToolChoice | JsonObject | None) -> ToolChoice:
+    """Return whether tools may, must not or must be called; a named one counts as must."""
+    if isinstance(choice, dict):
+        mode: ToolChoice = "auto" if choice.get("mode") == "auto" else "required"
+        return mode
+    return choice or "auto"
+
+
+def write_reply(replies: Sequence[Reply], request: ForeignRequest) -> JsonObject:
     """Return the body of the answer."""
-    return _frame(reply, request, "chat.completion") | {
+    return _frame(replies, request, "chat.completion") | {
         "choices": [
             {
-                "index": 0,
+                "index": number,
                 "message": _write_message(reply),
                 "finish_reason": reply.finish,
-                "logprobs": _write_logprobs(reply) if request.wants_logprobs else None,
+                "logprobs": _write_logprobs(reply),
             }
+            for number, reply in enumerate(replies)
         ],
-        "usage": write_usage(reply),
+        "usage": write_usage(replies),
     }
 
 
-def write_events(reply: Reply, request: ForeignRequest) -> Iterator[str]:
+def write_events(replies: Sequence[Reply], request: ForeignRequest) -> Iterator[str]:
     """Yield the answer as server-sent events."""
-    frame = _frame(reply, request, "chat.completion.chunk")
+    frame = _frame(replies, request, "chat.completion.chunk")
     usage = {"usage": None} if request.wants_usage else {}
-
-    def chunk(delta: JsonObject, finish: str | None = None, logprobs: Any = None) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": logprobs}
-        return write_event(frame | {"choices": [choice]} | usage)
-
-    message = reply.message
-    yield chunk({"role": "assistant", "content": "" if message.text else None})
-    if reply.thought:
-        yield chunk({"reasoning_content": reply.thought})
-    if message.text:
-        logprobs = _write_logprobs(reply) if request.wants_logprobs else None
-        yield chunk({"content": message.text}, logprobs=logprobs)
-    for number, call in enumerate(message.calls):
-        yield chunk({"tool_calls": [{"index": number} | _write_call(call)]})
-    yield chunk({}, finish=reply.finish)
+    for number, reply in enumerate(replies):
+        for delta, finish, logprobs in _deltas(reply):
+            choice = {"index": number, "delta": delta, "finish_reason": finish,
+                      "logprobs": logprobs}  # fmt: skip
+            yield write_event(frame | {"choices": [choice]} | usage)
     if request.wants_usage:
-        yield write_event(frame | {"choices": [], "usage": write_usage(reply)})
+        yield write_event(frame | {"choices": [], "usage": write_usage(replies)})
     yield "data: [DONE]\n\n"
 
 
@@ -184,7 +177,7 @@ def write_error(error: RequestError) -> JsonObject:
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
     return {
         "error": {
-            "message": error.message,
+            "message": str(error),
             "type": ERROR_TYPES.get(error.status, kind),
             "param": error.parameter or None,
             "code": error.code or None,
@@ -192,25 +185,38 @@ def write_error(error: RequestError) -> JsonObject:
     }
 
 
-def write_event(data: JsonObject) -> str:
-    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
+def write_error_event(error: RequestError) -> str:
+    """Return an error for a stream that has begun."""
+    return write_event(write_error(error))
 
 
-def write_usage(reply: Reply) -> JsonObject:
+def write_token_count(tokens: int) -> JsonObject:
+    """Return the body that tells how long a prompt is, which this protocol does not ask for."""
+    return {"object": "token_count", "input_tokens": tokens}
+
+
+def write_usage(replies: Sequence[Reply]) -> JsonObject:
+    """Return the numbers of tokens; the prompt of several replies counts once."""
+    prompt, sampled = replies[0].prompt_tokens, sum(reply.sampled_tokens for reply in replies)
     return {
-        "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": reply.sampled_tokens,
-        "total_tokens": reply.prompt_tokens + reply.sampled_tokens,
+        "prompt_tokens": prompt,
+        "completion_tokens": sampled,
+        "total_tokens": prompt + sampled,
     }
 
 
-def _check_supported(fields: ChatRequest) -> None:
-    if fields.top_logprobs:
-        message = "top_logprobs: only the log-probs of the sampled tokens are known; write 0"
-        raise RequestError(400, message, code="unsupported_parameter", parameter="top_logprobs")
-    if fields.n is not None and fields.n > 1:
-        message = f"n: {fields.n} answers to one request; ask {fields.n} times"
-        raise RequestError(400, message, code="unsupported_parameter", parameter="n")
+def write_tokens(reply: Reply) -> list[JsonObject]:
+    """Return the sampled tokens with their log-probs."""
+    return [
+        {
+            "token": token.text,
+            "logprob": token.logprob,
+            # A token may be a part of a character, which no text can show.
+            "bytes": None if "\ufffd" in token.text else list(token.text.encode()),
+            "top_logprobs": [],
+        }
+        for token in reply.tokens
+    ]
 
 
 def _read_message(message: ChatMessage) -> ForeignMessage:
@@ -229,14 +235,15 @@ def _read_message(message: ChatMessage) -> ForeignMessage:
     )
 
 
-def _read_tool(tool: ChatTool) -> Tool:
-    function = tool.function
-    return Tool(function.name, function.description or "", function.parameters, call_by_program)
+def _read_schema(format: ResponseFormat | None) -> JsonObject | None:
+    if format is None or format.type == "text":
+        return None
+    return format.json_schema.schema_ if format.json_schema is not None else {}
 
 
-def _frame(reply: Reply, request: ForeignRequest, kind: str) -> JsonObject:
+def _frame(replies: Sequence[Reply], request: ForeignRequest, kind: str) -> JsonObject:
     return {
-        "id": f"chatcmpl-{reply.id}",
+        "id": f"chatcmpl-{replies[0].id}",
         "object": kind,
         "created": int(time.time()),
         "model": request.model,
@@ -254,20 +261,23 @@ def _write_message(reply: Reply) -> JsonObject:
     return message
 
 
+def _deltas(reply: Reply) -> Iterator[tuple[JsonObject, str | None, JsonObject | None]]:
+    """Yield the pieces of a reply, each with a reason to end and log-probs if it has them."""
+    message = reply.message
+    yield {"role": "assistant", "content": "" if message.text else None}, None, None
+    if reply.thought:
+        yield {"reasoning_content": reply.thought}, None, None
+    if message.text:
+        yield {"content": message.text}, None, _write_logprobs(reply)
+    for number, call in enumerate(message.calls):
+        yield {"tool_calls": [{"index": number} | _write_call(call)]}, None, None
+    yield {}, reply.finish, None
+
+
 def _write_call(call: ToolCall) -> JsonObject:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
 
 
 def _write_logprobs(reply: Reply) -> JsonObject | None:
-    turn = reply.turn
-    if turn.tokens is None or turn.logprobs is None:
-        return None
-    pairs = zip(turn.tokens.tolist(), turn.logprobs.tolist(), strict=True)
-    return {
-        "content": [
-            {"token": f"token_id:{token}", "logprob": value, "bytes": None, "top_logprobs": []}
-            for token, value in pairs
-        ],
-        "refusal": None,
-    }
+    return {"content": write_tokens(reply), "refusal": None} if reply.tokens else None

@@ -1,0 +1,1 @@
+"""Reads requests and writes replies in the protocols that programs speak."""
