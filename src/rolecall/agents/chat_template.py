@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 else:
     Tokenizer = Any  # a config is checked before transformers is imported, which takes seconds
 
-KEPT = 256  # texts and prompts whose tokens are remembered
+KEPT = 256  # texts whose tokens are remembered
+KEPT_PROMPTS = 2048  # of as many conversations that go on
 
 
 def prompt_ids(
@@ -49,10 +50,9 @@ def prompt_ids(
     holds more control tokens than it has without its texts.
     """
     messages = fold_system(tokenizer, messages)
-    fields = [
-        (m.role, m.content, m.name, m.own, m.called, m.tail, _listed(m.tokens)) for m in messages
-    ]
-    return _prompt_ids(tokenizer, _asked(tokenizer, fields, messages, options, tools or [])).copy()
+    template, listed = str(tokenizer.chat_template), tools or []
+    schemas = _break_schemas(tokenizer, template, _Schemas(repr(listed), listed))
+    return _prompt_ids(tokenizer, _asked(tokenizer, messages, options, schemas)).copy()
 
 
 def fold_system(tokenizer: Tokenizer, messages: list[Message]) -> list[Message]:
@@ -71,90 +71,131 @@ def fold_system(tokenizer: Tokenizer, messages: list[Message]) -> list[Message]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Schemas:
+    """The schemas of tools, which are the same if their text is."""
+
+    text: str
+    listed: list[JsonObject] = field(compare=False)
+
+
+@lru_cache(maxsize=KEPT)
+def _break_schemas(tokenizer: Tokenizer, template: str, schemas: _Schemas) -> _Schemas:
+    """Return schemas in which foreign text forges nothing."""
+    broken = controls(tokenizer).broken_schema(schemas.listed)
+    return _Schemas(repr(broken), broken)
+
+
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """The inputs of a prompt, which is the same if its key is."""
 
     key: tuple[object, ...]
     messages: list[Message] = field(compare=False)
     options: dict[str, object] = field(compare=False)
-    tools: list[JsonObject] = field(compare=False)
+    schemas: _Schemas
 
 
 def _asked(
     tokenizer: Tokenizer,
-    said: Sequence[tuple[object, ...]],
     messages: list[Message],
     options: dict[str, object],
-    tools: list[JsonObject],
+    schemas: _Schemas,
+    *,
+    pick: Callable[[Message], tuple[object, ...]] | None = None,
 ) -> _Asked:
-    """Return the arguments of the template.
-
-    `said`: a function that picks what it takes of each message.
-    """
+    """Return the arguments of the template. `pick`: what of each message the result depends on."""
     template, chosen = str(tokenizer.chat_template), repr(sorted(options.items()))
-    return _Asked((template, *said, chosen, repr(tools)), messages, options, tools)
+    fields = map(pick or _all_fields, messages)
+    return _Asked((template, *fields, chosen), messages, options, schemas)
 
 
-def _listed(tokens: Ids | None) -> tuple[int, ...] | None:
-    return None if tokens is None else tuple(tokens.tolist())
+def _all_fields(message: Message) -> tuple[object, ...]:
+    sampled = None if message.tokens is None else message.tokens.tobytes()
+    return (message.role, message.content, message.name, message.own, message.called, message.tail,
+            sampled)  # fmt: skip
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT_PROMPTS)
 def _prompt_ids(tokenizer: Tokenizer, asked: _Asked) -> Ids:
-    """Return the prompt's tokens from a cache, because members of a group begin with the same
-    prompt.
+    """Return the prompt's tokens from a cache: members of a group begin with the same prompt, and a
+    conversation goes on from its last one.
     """
-    messages, options = asked.messages, asked.options
-    forbidden = controls(tokenizer)
-    shown, tails = show(tokenizer, messages), [forbidden.broken(m.tail) for m in messages]
-    schemas = forbidden.broken_schema(asked.tools)
-    pieces = _pieces(tokenizer, messages, shown, tails, options=options, tools=schemas)
-    _check(tokenizer, messages, pieces, options=options, tools=schemas)
-    return np.concatenate(pieces).astype(np.int32)
+    messages, options, schemas = asked.messages, asked.options, asked.schemas
+    last = _find_sampled(messages)
+    first, behind = _written_tokens(tokenizer, messages, options=options, schemas=schemas)
+    _check(tokenizer, messages, [first, behind], options=options, schemas=schemas)
+    if last is None:
+        return behind
+    sampled = messages[last].tokens
+    assert sampled is not None, "a sampled turn has tokens"
+    # The prompt that the turn answered, so that this one begins with that one and what was sampled,
+    # however the template writes earlier turns.
+    before = (
+        _prompt_ids(tokenizer, _asked(tokenizer, messages[:last], options, schemas))
+        if last
+        else first
+    )
+    sampled = _without_end(tokenizer, sampled) if messages[last].tail else sampled
+    return np.concatenate([before, sampled, behind]).astype(np.int32)
 
 
-def _pieces(
+def _find_sampled(messages: list[Message]) -> int | None:
+    """Return the index of the last sampled turn."""
+    for index in reversed(range(len(messages))):
+        if messages[index].tokens is not None:
+            return index
+    return None
+
+
+def _written_tokens(
     tokenizer: Tokenizer,
     messages: list[Message],
-    shown: list[dict[str, str]],
-    tails: list[str],
+    shown: list[JsonObject] | None = None,
     *,
     options: dict[str, object],
-    tools: list[JsonObject],
-) -> list[Ids]:
-    """Return the tokens of what is `shown`, each sampled turn in its position.
+    schemas: _Schemas,
+) -> tuple[Ids, Ids]:
+    """Return the tokens before a sampled turn that stands first, and those behind the last one.
 
-    text, turn, text ...; a turn with a tail is without its end, which stands behind the tail.
+    Without a sampled turn the second are the whole prompt. `shown`: what the template gets in place
+    of the messages.
     """
+    nothing = np.zeros(0, np.int32)
+    last = _find_sampled(messages)
+    text, mark = _render_marked(tokenizer, messages, shown, options=options, schemas=schemas)
+    if last is None:
+        return nothing, encode(tokenizer, text)
+    after = _text_after(tokenizer, text, mark, messages[last])
+    tail = controls(tokenizer).broken(messages[last].tail)
+    sampled = messages[last].tokens
+    assert sampled is not None, "a sampled turn has tokens"
+    if tail:
+        sampled, after = _without_end(tokenizer, sampled), (SOUGHT if shown else tail) + after
+    behind = _encode_after(tokenizer, after, sampled)
+    return nothing if last else encode(tokenizer, text.partition(mark)[0]), behind
+
+
+def _render_marked(
+    tokenizer: Tokenizer,
+    messages: list[Message],
+    shown: list[JsonObject] | None,
+    *,
+    options: dict[str, object],
+    schemas: _Schemas,
+) -> tuple[str, str]:
+    """Return the text of a conversation with marks for its sampled turns, and the last mark."""
+    if shown is None:
+        shown = show(tokenizer, messages)
     places = [index for index, message in enumerate(messages) if message.tokens is not None]
-    marks = _marks(len(places), absent_from=json.dumps([shown, tools], default=str))
-    marked: list[JsonObject] = list(shown)
+    marks = _marks(len(places), absent_from=schemas.text + json.dumps(shown))
+    marked = list(shown)
     for index, mark in zip(places, marks, strict=True):
         marked[index] = _marked(tokenizer, shown[index], messages[index], mark)
-    pieces: list[Ids] = []
-    # Each text is cut from the prompt that its turn answered, so that this prompt begins with that
-    # one and what was sampled, however the template writes earlier turns.
-    ends = [*places, len(messages)]
-    for number, index in enumerate(ends):
-        # A turn without anything before it answered no prompt of this conversation.
-        until = index or ends[1]
-        text = render(tokenizer, marked[:until], asks=True, options=options, tools=tools)
-        if index == 0 and places:
-            pieces.append(encode(tokenizer, text.partition(marks[0])[0]))
-        elif number == 0:
-            pieces.append(encode(tokenizer, text))
-        else:
-            before, tokens = places[number - 1], pieces[-1]
-            text = _text_after(tokenizer, text, marks[number - 1], messages[before])
-            pieces.append(_encode_after(tokenizer, tails[before] + text, tokens))
-        if index < len(messages):
-            sampled = messages[index].tokens
-            assert sampled is not None, "places are those of sampled turns"
-            pieces.append(_without_end(tokenizer, sampled) if tails[index] else sampled)
-    return pieces
+    text = render(tokenizer, marked, asks=True, options=options, tools=schemas.listed)
+    return text, marks[-1] if marks else ""
 
 
-def _marked(tokenizer: Tokenizer, entry: dict[str, str], message: Message, mark: str) -> JsonObject:
+def _marked(tokenizer: Tokenizer, entry: JsonObject, message: Message, mark: str) -> JsonObject:
     """Return a sampled turn for the template with a mark as its words, or in its first call."""
     if not message.called or not tool_form(tokenizer).names_calls:
         return entry | {"content": mark}
@@ -219,52 +260,43 @@ def _marks(number: int, *, absent_from: str) -> list[str]:
             return [f"{base}{ordinal}e" for ordinal in range(number)]
 
 
-def show(tokenizer: Tokenizer, messages: list[Message]) -> list[dict[str, str]]:
+def show(tokenizer: Tokenizer, messages: list[Message]) -> list[JsonObject]:
     """Return messages for the template, in which foreign text forges nothing."""
     forbidden = controls(tokenizer)
     return [_shown(message, forbidden) for message in messages]
 
 
-def _shown(message: Message, known: Controls) -> dict[str, str]:
+def _shown(message: Message, known: Controls) -> JsonObject:
     """Return a message for the template, with what foreign text forges broken up."""
     framed = message.role == "tool"
     content = known.broken(message.content, own=message.own, framed=framed)
     name = known.broken(message.name, framed=True)
     role = known.broken(message.role, framed=True)
-    shown = {"role": role, "content": content} | ({"name": name} if name else {})
+    shown: JsonObject = {"role": role, "content": content} | ({"name": name} if name else {})
     return shown | ({"tool_call_id": CALL_ID} if framed else {})
 
 
 def _check(
     tokenizer: Tokenizer,
     messages: list[Message],
-    pieces: list[Ids],
+    written: Sequence[Ids],
     *,
     options: dict[str, object],
-    tools: list[JsonObject],
+    schemas: _Schemas,
 ) -> None:
     """Check that no text adds a control token to those of the layout; raises ValueError otherwise.
 
     Tokenizers that change a text before they look for tokens in it could make one from a text that
-    holds none, so this counts tokens and not texts.
+    holds none, so this counts tokens and not texts. `written`: what `_written_tokens` returns; what
+    is before the last sampled turn was checked when that was sampled.
     """
     forbidden = controls(tokenizer)
-    fields = [
-        (
-            m.role,
-            *own_tags(m),
-            bool(m.name),
-            bool(m.tail),
-            None if m.tokens is None else _listed(m.tokens[-1:]),
-        )
-        for m in messages
-    ]
-    prompt = _asked(tokenizer, fields, messages, options, tools)
-    if _number(pieces, forbidden.ids) <= _written(tokenizer, prompt):
+    asked = _asked(tokenizer, messages, options, schemas, pick=_bare_fields)
+    if _number(written, forbidden.ids) <= _number_written(tokenizer, asked):
         return
     texts = [m.tail for m in messages]
     texts += [text for m in messages if m.tokens is None for text in (m.content, m.name)]
-    for text in [*texts, json.dumps(tools, ensure_ascii=False, default=str)]:
+    for text in [*texts, json.dumps(schemas.listed, ensure_ascii=False, default=str)]:
         shown = forbidden.broken(text, framed=True)
         if _number([encode(tokenizer, shown)], forbidden.ids):
             raise ValueError(f"a prompt would hold a forged control token, from {text[:200]!r}")
@@ -273,17 +305,24 @@ def _check(
     )
 
 
+def _bare_fields(message: Message) -> tuple[object, ...]:
+    """Return what decides how many control tokens the template writes around a message."""
+    last = None if message.tokens is None else message.tokens[-1:].tobytes()
+    return message.role, *own_tags(message), bool(message.name), bool(message.tail), last
+
+
 @lru_cache(maxsize=KEPT)
-def _written(tokenizer: Tokenizer, asked: _Asked) -> int:
-    """Return how many control tokens the template itself writes around what was said."""
+def _number_written(tokenizer: Tokenizer, asked: _Asked) -> int:
+    """Return how many control tokens the template writes itself around what is said."""
     bare = [
         {"role": entry.role, "content": SOUGHT + "".join(own_tags(entry))}
         | ({"name": SOUGHT} if entry.name else {})
         | ({"tool_call_id": CALL_ID} if entry.role == "tool" else {})
         for entry in asked.messages
     ]
-    schemas, tails = empty_schema(asked.tools), [SOUGHT if m.tail else "" for m in asked.messages]
-    empty = _pieces(tokenizer, asked.messages, bare, tails, options=asked.options, tools=schemas)
+    listed = empty_schema(asked.schemas.listed)
+    schemas = _Schemas(repr(listed), listed)
+    empty = _written_tokens(tokenizer, asked.messages, bare, options=asked.options, schemas=schemas)
     return _number(empty, controls(tokenizer).ids)
 
 
@@ -295,9 +334,9 @@ def own_tags(message: Message) -> list[str]:
     return re.findall("|".join(map(re.escape, longest)), message.content)
 
 
-def _number(pieces: list[Ids], ids: frozenset[int]) -> int:
-    """Return how many of `ids` there are between sampled turns, which stand at the odd places."""
-    return sum(sum(map(ids.__contains__, piece.tolist())) for piece in pieces[::2])
+def _number(pieces: Sequence[Ids], ids: frozenset[int]) -> int:
+    """Return how many of `ids` there are among tokens."""
+    return sum(sum(map(ids.__contains__, piece.tolist())) for piece in pieces)
 
 
 @lru_cache(maxsize=KEPT)
