@@ -56,14 +56,8 @@ def play_program(
 
     Raises what the program raises.
     """
-    texts = iter(says) if isinstance(says, list) else None
-    reply = (lambda request: next(texts)) if texts is not None else says
-    engine = options.pop("engine", None) or ScriptedEngine(tokenizer, reply)
-    options.setdefault("sampling", Sampling(max_tokens=200))
-    policy = Policy("p", tokenizer, engine)
-    raised: list[BaseException] = []
 
-    async def ask(team, task, world):
+    async def ask(team):
         gateway = Gateway()
         try:
             async with gateway.open(team, limits=limits or SessionLimits()) as session:
@@ -73,14 +67,45 @@ def play_program(
                 async with client:
                     with call_tree.waiting():
                         await call_tree.outside(program(client, session))
+        finally:
+            await gateway.close()
+
+    return _play(tokenizer, says, ask, names=names, **options)
+
+
+def play_session(
+    tokenizer,
+    says: list[str] | Callable[[Request], str],
+    program: Callable[[Session], Awaitable[Any]],
+) -> Episode:
+    """The same without HTTP: `program` asks the session itself."""
+
+    async def ask(team):
+        session = Session(team, key="key", limits=SessionLimits())
+        with call_tree.waiting():
+            await call_tree.outside(program(session))
+        await session.close()
+
+    return _play(tokenizer, says, ask, names=("solver",))
+
+
+def _play(tokenizer, says, ask, *, names: tuple[str, ...], **options: Any) -> Episode:
+    texts = iter(says) if isinstance(says, list) else None
+    reply = (lambda request: next(texts)) if texts is not None else says
+    engine = options.pop("engine", None) or ScriptedEngine(tokenizer, reply)
+    options.setdefault("sampling", Sampling(max_tokens=200))
+    policy = Policy("p", tokenizer, engine)
+    raised: list[BaseException] = []
+
+    async def play_it(team, task, world):
+        try:
+            await ask(team)
         except BaseException as error:
             raised.append(error)
             raise
-        finally:
-            await gateway.close()
         return "x"
 
-    flow = Workflow("ask", ask, names)
+    flow = Workflow("ask", play_it, names)
     agents = {name: agent(name, policy, **options) for name in names}
     context = RolloutContext(agents, flow, {}, Letters(), rewards={"none": (no_reward, 1.0)})
 

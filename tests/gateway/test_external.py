@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -24,7 +25,7 @@ def write(folder: Path, text: str) -> str:
     return f"{folder}/mine.py:run"
 
 
-def call(function: str, *, times: int = 1, environment=None, python: str = "") -> list[str | None]:
+def call(function: str, *, times: int = 1, environment=None, python: str = "") -> list:
     async def main():
         worker = WarmWorker(function, python=python)
         try:
@@ -40,7 +41,7 @@ def test_a_function_is_called_with_the_task_in_the_environment_of_its_episode(tm
     code = "import os\nKEY = os.environ['KEY']\ndef run(task): return task['prompt'] + KEY\n"
     assert call(write(tmp_path, code), environment={"KEY": "k"}) == ["2 + 2?k"]
     code = "async def run(task): return 4\n"
-    assert call(write(tmp_path, code)) == ["4"]
+    assert call(write(tmp_path, code)) == [4]
 
 
 def test_modules_are_imported_once_and_calls_do_not_share_what_they_change(tmp_path):
@@ -58,7 +59,8 @@ def test_modules_are_imported_once_and_calls_do_not_share_what_they_change(tmp_p
     [
         ("def run(task): raise KeyError('x')", "KeyError: 'x'"),
         ("import sys\ndef run(task): sys.exit(3)", "SystemExit: 3"),
-        ("def run(task): return [1]", "returns a list; return a text or None"),
+        ("def run(task): return [1]", "returns a list; return a text, a dict or"),
+        ("def run(task): return {'answer': {1}}", "run returns what is no JSON"),
         ("import os\ndef run(task): os._exit(0)", "ended without an answer"),
         ("import os\ndef run(task): os.kill(os.getpid(), 9)", "ended without an answer"),
         ("import os\nKEY = os.environ['NOT_THERE']\ndef run(task): pass", "KeyError: 'NOT_THERE'"),
@@ -158,7 +160,7 @@ def run(task):
 """
 
 
-def config(folder: Path, workflow: dict) -> Path:
+def config(folder: Path, workflow: dict, **sections) -> Path:
     file = folder / "mine.yaml"
     changes = {
         "extends": "math",
@@ -167,7 +169,7 @@ def config(folder: Path, workflow: dict) -> Path:
         "rollout": {"groups": 2, "group_size": 4},
         "trainer": {"steps": 2},
         "evaluation": {"tasks": 0},
-    }
+    } | sections
     file.write_text(yaml.safe_dump(changes))
     return file
 
@@ -198,10 +200,55 @@ def test_a_command_that_asks_nobody_is_told_what_to_do(tmp_path, capsys):
     assert "the program asked no agent for anything" in capsys.readouterr().err
 
 
+SCORED = """
+import json
+import os
+import urllib.request
+
+from openai import OpenAI
+
+
+def run(task):
+    reply = OpenAI().chat.completions.create(
+        model="solver", messages=[{"role": "user", "content": task["prompt"]}]
+    )
+    said = reply.choices[0].message.content
+    if task["info"]["way"] == "returns":
+        return {"answer": said, "rewards": {"solver": len(said) / 100, "verifier": 0.5}}
+    body = json.dumps({"reward": len(said) / 100}).encode()
+    request = urllib.request.Request(
+        os.environ["ROLECALL_ROLLOUT_URL"] + "/reward", body, {"Content-Type": "application/json"}
+    )
+    urllib.request.urlopen(request).close()
+    return said
+"""
+
+
+@pytest.mark.slow
+def test_a_program_scores_its_own_tasks(tmp_path):
+    rows = [{"id": way, "prompt": "2 + 2?", "way": way} for way in ("returns", "posts")]
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
+    file = config(
+        tmp_path,
+        {"function": write(tmp_path, SCORED)},
+        environment={"name": "external"} | files,
+        trainer={"steps": 1},
+    )
+    assert command("train", file, "--output", tmp_path / "run") == 0
+    episodes = read_parquet(tmp_path / "run/episodes/step-000001.parquet")
+    assert len(episodes) == 8
+    for episode in episodes:
+        reward = len(episode.answer) / 100
+        own = {"solver": reward, "verifier": 0.5}
+        assert episode.rewards == (own if episode.task.id == "returns" else {"team": reward})
+
+
 @pytest.mark.parametrize("workflow", [{}, {"function": "a.py:run", "command": ["b"]}])
-def test_either_a_function_or_a_command_is_named(tmp_path, capsys, workflow):
+def test_one_way_to_start_a_program_is_named(tmp_path, capsys, workflow):
     assert command("check", config(tmp_path, workflow)) == 2
-    assert "write either `function: path/to/file.py:name`" in capsys.readouterr().err
+    assert "write one of `function: path/to/file.py:name`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ app.command()(machine_commands.doctor)
 app.command()(machine_commands.info)
 groups["serve"].command("sandbox")(serving_commands.serve_sandbox)
 groups["serve"].command("search")(serving_commands.serve_search)
+groups["serve"].command("team")(serving_commands.serve_team)
 
 
 for group_name, group in groups.items():

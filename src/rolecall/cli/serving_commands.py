@@ -1,4 +1,4 @@
-"""Declares the servers: serve sandbox and serve search."""
+"""Declares the servers: serve sandbox, serve search and serve team."""
 
 from __future__ import annotations
 
@@ -88,6 +88,20 @@ def serve_search(
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def serve_team(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    checkpoint: Annotated[str, typer.Option(help="latest, best or step-N.")] = "latest",
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token_env: TokenEnv = None,
+) -> None:
+    """Answer as one model, for clients of OpenAI, Anthropic and Google, with a trained team."""
+    with ends_at_once():
+        from rolecall.runs.serve_team import serve
+
+    serve(run, checkpoint_name=checkpoint, host=host, port=port, token=token_in(token_env))
 
 
 def token_in(variable: str | None) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from rolecall.agents.agent import spoken
 from rolecall.core.interfaces.tool import Format
 from rolecall.core.types import Message, Turn
-from rolecall.gateway.reply import Reply
+from rolecall.gateway.reply import TurnReply
 from rolecall.gateway.request import ForeignMessage
 from rolecall.tools.call_parsing import CLOSE, OPEN, Call, answers, write_call
 
@@ -25,7 +25,7 @@ FEWEST_QUOTED = 8  # characters of a reply that may be the beginning of a messag
 class Recorded:
     """Holds a reply, and a number that stands for the conversation that it answered."""
 
-    reply: Reply
+    reply: TurnReply
     context: int
 
 
@@ -45,7 +45,7 @@ class History:
     _by_key: dict[Hashable, list[Recorded]] = field(default_factory=lambda: defaultdict(list))
     _by_call: dict[str, Recorded] = field(default_factory=dict)
 
-    def record(self, conversation: Conversation, reply: Reply) -> None:
+    def record(self, conversation: Conversation, reply: TurnReply) -> None:
         """Note the reply to a conversation."""
         recorded = Recorded(reply, conversation.context)
         self._by_key[reply.message.key].append(recorded)
@@ -102,7 +102,7 @@ class History:
         return None if best is None else best[1]
 
 
-def _write_own(message: ForeignMessage, reply: Reply, format: Format) -> Message:
+def _write_own(message: ForeignMessage, reply: TurnReply, format: Format) -> Message:
     called = tuple(call.name for call in message.calls) if format == "native" else ()
     own = spoken(reply.turn, called)
     own.tail = message.text.strip()[len(reply.message.text.strip()) :]

@@ -1,4 +1,4 @@
-"""Starts the programs of episodes: a function in a warm worker, or a command."""
+"""Starts the programs of episodes: a function in a warm worker, a command, or one that listens."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from rolecall.core.errors import RunEndingError
-from rolecall.core.json_types import JsonObject
+from rolecall.core.json_types import JsonObject, JsonValue
+from rolecall.core.optional import optional
 from rolecall.gateway import warm_worker
 from rolecall.runtime.call_tree import outside
 
 log = logging.getLogger("rolecall")
 START_S = 120.0  # for a worker to import what a program needs
+HTTP_ACCEPTED = 202
 MOST_LINE = 16 << 20  # bytes of an answer
 
 
@@ -62,8 +64,8 @@ class WarmWorker:
                 raise RunEndingError(f"workflow.function: {problem}")
             outside(_log_output(process, self.file))
 
-    async def run(self, task: JsonObject, environment: Mapping[str, str]) -> str | None:
-        """Return the answer of one call. Raises ProgramError; a cancelled call is killed."""
+    async def run(self, task: JsonObject, environment: Mapping[str, str]) -> JsonValue:
+        """Return what one call returns. Raises ProgramError; a cancelled call is killed."""
         await self.start()
         reader, writer = await asyncio.open_unix_connection(self._address, limit=MOST_LINE)
         process_id = 0
@@ -80,8 +82,8 @@ class WarmWorker:
         if "error" in result:
             log.info("%s: %s", self.file, result.get("traceback", ""))
             raise ProgramError(result["error"])
-        answer: str | None = result["answer"]
-        return answer
+        returned: JsonValue = result["returned"]
+        return returned
 
     async def close(self) -> None:
         """End the process."""
@@ -138,6 +140,36 @@ async def run_command(
         raise ProgramError(f"{command[0]} ended with status {process.returncode}: {reason}")
     lines = output.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else None
+
+
+async def call_url(url: str, task: JsonObject, finished: Awaitable[JsonValue]) -> JsonValue:
+    """Send a task to a program that listens at an address, and return what it answers.
+
+    With status 202 it has only begun; the value of `finished` is then what it says later. Raises
+    ProgramError for any other status that is no success, and if it cannot be reached.
+    """
+    httpx = optional("httpx", extra="serve")
+    ending = asyncio.ensure_future(finished)
+    try:
+        async with httpx.AsyncClient(timeout=None) as client:
+            asking = asyncio.ensure_future(client.post(url, json=task))
+            await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():  # it said so before it answered
+                asking.cancel()
+                return ending.result()
+            answer = asking.result()
+        if answer.status_code == HTTP_ACCEPTED:
+            return await ending
+        if not answer.is_success:
+            raise ProgramError(f"{url} answered with status {answer.status_code}: {answer.text}")
+        returned: JsonValue = answer.json() if answer.content else None
+        return returned
+    except httpx.HTTPError as error:
+        raise ProgramError(f"{url}: {type(error).__name__}: {error}") from error
+    except ValueError as error:
+        raise ProgramError(f"{url} answered no JSON: {error}") from error
+    finally:
+        ending.cancel()
 
 
 async def _read_line(reader: asyncio.StreamReader) -> JsonObject:

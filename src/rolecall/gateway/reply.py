@@ -28,31 +28,25 @@ class SampledToken:
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A turn as a program is told of it."""
+    """An answer as a program is told of it."""
 
-    turn: Turn
+    id: str
     message: ForeignMessage
     finish: Finish
+    thought: str = ""
     stop_text: str = ""  # of the request, which ended the words
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
     tokens: tuple[SampledToken, ...] = ()  # where they were asked for
 
-    @property
-    def id(self) -> str:
-        return digest(self.turn.id)
 
-    @property
-    def thought(self) -> str:
-        return thinking(self.turn.text)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnReply(Reply):
+    """A reply that is one turn of an agent."""
 
-    @property
-    def prompt_tokens(self) -> int:
-        return 0 if self.turn.prompt is None else len(self.turn.prompt)
-
-    @property
-    def sampled_tokens(self) -> int:
-        return 0 if self.turn.tokens is None else len(self.turn.tokens)
+    turn: Turn
 
 
 def make_reply(
@@ -61,7 +55,7 @@ def make_reply(
     format: Format | None,
     stop: tuple[str, ...] = (),
     tokens: tuple[SampledToken, ...] = (),
-) -> Reply:
+) -> TurnReply:
     """Return the reply of a turn.
 
     `format`: in which it calls tools; None where it has none. Words end before the first of the
@@ -70,13 +64,23 @@ def make_reply(
     """
     calls = [] if format is None else read_calls(turn, format)
     text, stop_text = cut_at(turn.visible, stop)
-    if not calls or any(call.problem for call in calls):
-        finish: Finish = "length" if turn.finish == "length" else "stop"
-        return Reply(turn, ForeignMessage("assistant", text), finish, stop_text, tokens)
-    words = TAGGED.sub("\n", turn.visible).strip() if OPEN in turn.visible else ""
-    named = tuple(_name_call(turn, number, call) for number, call in enumerate(calls))
-    message = ForeignMessage("assistant", words, named)
-    return Reply(turn, message, "tool_calls", tokens=tokens)
+    finish: Finish = "length" if turn.finish == "length" else "stop"
+    message = ForeignMessage("assistant", text)
+    if calls and not any(call.problem for call in calls):
+        words = TAGGED.sub("\n", turn.visible).strip() if OPEN in turn.visible else ""
+        named = tuple(_name_call(turn, number, call) for number, call in enumerate(calls))
+        message, finish, stop_text = ForeignMessage("assistant", words, named), "tool_calls", ""
+    return TurnReply(
+        id=digest(turn.id),
+        message=message,
+        finish=finish,
+        thought=thinking(turn.text),
+        stop_text=stop_text,
+        prompt_tokens=0 if turn.prompt is None else len(turn.prompt),
+        sampled_tokens=0 if turn.tokens is None else len(turn.tokens),
+        tokens=tokens,
+        turn=turn,
+    )
 
 
 def cut_at(text: str, stop: tuple[str, ...]) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Protocol
@@ -48,7 +48,7 @@ class Answerer(Protocol):
 
     async def answer(
         self, agent: str, request: ForeignRequest, *, body_digest: str = "", is_retry: bool = False
-    ) -> list[Reply]:
+    ) -> Sequence[Reply]:
         """Return the replies to a request; raises RequestError."""
         ...
 
@@ -102,24 +102,24 @@ class Doors:
     async def answer(self, dialect: Dialect, request: Request) -> Response:
         """Answer with replies."""
         try:
-            body, body_digest = await _read_body(request)
+            body, body_digest = await read_body(request)
             return await self._reply(dialect, request, body, body_digest)
         except RequestError as error:
-            return _refuse(dialect, error)
+            return refuse(dialect, error)
 
     async def count(self, dialect: Dialect, request: Request) -> Response:
         """Answer with the length of a prompt."""
         try:
-            body, _ = await _read_body(request)
+            body, _ = await read_body(request)
             return await self._count(dialect, request, body)
         except RequestError as error:
-            return _refuse(dialect, error)
+            return refuse(dialect, error)
 
     async def call_model(self, request: Request) -> Response:
         """Answer a request in Google's form, `models/NAME:METHOD`."""
         name, _, method = str(request.path_params["call"]).rpartition(":")
         try:
-            body, body_digest = await _read_body(request)
+            body, body_digest = await read_body(request)
             if method == COUNT:
                 # What is counted stands there alone, or as the request that it would be.
                 body = body.get("generateContentRequest", body) | {"model": name}
@@ -132,14 +132,14 @@ class Doors:
             body |= {"model": name, "stream": method == STREAMED_REPLY}
             return await self._reply(generate_content, request, body, body_digest)
         except RequestError as error:
-            return _refuse(generate_content, error)
+            return refuse(generate_content, error)
 
     async def list_models(self, request: Request) -> Response:
         """Answer with the models, in a form that clients of all protocols read."""
         try:
             names = self._find(request).names
         except RequestError as error:
-            return _refuse(chat, error)
+            return refuse(chat, error)
         data = [
             {
                 "id": name,
@@ -183,7 +183,7 @@ class Doors:
 
 
 async def _stream(
-    dialect: Dialect, answering: asyncio.Future[list[Reply]], request: ForeignRequest
+    dialect: Dialect, answering: asyncio.Future[Sequence[Reply]], request: ForeignRequest
 ) -> AsyncIterator[str]:
     """Yield the whole answer as events, and signs of life until it is there."""
     while not answering.done():
@@ -200,7 +200,7 @@ def _agent_of(request: Request) -> str:
     return str(request.path_params.get("agent", ""))
 
 
-async def _read_body(request: Request) -> tuple[JsonObject, str]:
+async def read_body(request: Request) -> tuple[JsonObject, str]:
     """Return a body, and a digest of its bytes; raises RequestError."""
     content = await request.body()
     try:
@@ -212,7 +212,8 @@ async def _read_body(request: Request) -> tuple[JsonObject, str]:
     return body, sha256(content).hexdigest()
 
 
-def _refuse(dialect: Dialect, error: RequestError) -> JSONResponse:
+def refuse(dialect: Dialect, error: RequestError) -> JSONResponse:
+    """Return an error as a response of a protocol."""
     headers = {"retry-after": "1"} if error.status == 429 else NOT_RETRIED
     return JSONResponse(dialect.write_error(error), status_code=error.status, headers=headers)
 
@@ -220,9 +221,9 @@ def _refuse(dialect: Dialect, error: RequestError) -> JSONResponse:
 async def _describe_http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     message = f"{request.method} {request.url.path} is not answered here"
-    return _refuse(dialect_of(request.url.path), RequestError(status, message))
+    return refuse(dialect_of(request.url.path), RequestError(status, message))
 
 
 async def _describe_bug(request: Request, error: Exception) -> Response:
     message = f"the server failed: {type(error).__name__}"
-    return _refuse(dialect_of(request.url.path), RequestError(500, message))
+    return refuse(dialect_of(request.url.path), RequestError(500, message))

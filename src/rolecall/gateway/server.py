@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from rolecall.agents.team import Team
 from rolecall.core.errors import InfrastructureError
+from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import needs
+from rolecall.gateway.dialects import chat
 from rolecall.gateway.request import RequestError
-from rolecall.gateway.routes import describe_refusal, make_app
+from rolecall.gateway.routes import describe_refusal, make_app, read_body, refuse
 from rolecall.gateway.session import Session, SessionLimits
 from rolecall.runtime.call_tree import outside
 from rolecall.serve.binding import settings
@@ -22,6 +24,7 @@ from rolecall.serve.guard import Rules, sent_keys
 with needs("fastapi", extra="serve"):
     import uvicorn
     from fastapi import Request
+    from fastapi.responses import JSONResponse, Response
 
 HOST = "127.0.0.1"
 BODY_BYTES = 32 << 20  # of one request
@@ -57,7 +60,9 @@ class Gateway:
                 body_bytes=BODY_BYTES, requests=MOST_REQUESTS, busy=429, describe=describe_refusal
             )
             app = make_app(self._find, rules, PREFIXES)
-            self._server = _Server(settings(app, log_config=None))
+            app.add_route("/rollouts/{key}/reward", self.take_reward, methods=["POST"])
+            app.add_route("/rollouts/{key}/finish", self.finish, methods=["POST"])
+            self._server = _Server(settings(app, log_config=None, lifespan="off"))
             self._serving = outside(self._server.serve([listener]))
             while not self._server.started:
                 if self._serving.done():
@@ -85,6 +90,28 @@ class Gateway:
             while len(self._over) > MOST_REQUESTS:
                 self._over.pop(next(iter(self._over)))
             await session.close()
+
+    async def take_reward(self, request: Request) -> Response:
+        """Note the rewards of an episode."""
+        return await self._take_outcome(request, Session.take_outcome)
+
+    async def finish(self, request: Request) -> Response:
+        """End an episode whose program listens at an address of its own."""
+        return await self._take_outcome(request, Session.finish)
+
+    async def _take_outcome(
+        self, request: Request, take: Callable[[Session, JsonObject], object]
+    ) -> Response:
+        try:
+            session = self._find(request)
+            body, _ = await read_body(request)
+            try:
+                take(session, body)
+            except ValueError as error:
+                raise RequestError(400, str(error)) from error
+        except RequestError as error:
+            return refuse(chat, error)
+        return JSONResponse({})
 
     def _find(self, request: Request) -> Session:
         """Return the session of a request; raises RequestError.

@@ -12,12 +12,14 @@ from rolecall.agents.team import Member, Team
 from rolecall.core.errors import InfrastructureError
 from rolecall.core.interfaces.engine import ContextFullError, Sampling
 from rolecall.core.interfaces.tool import Tool
-from rolecall.core.json_types import JsonObject
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.optional import needs
 from rolecall.core.types import Message, Turn
 from rolecall.gateway.history import Conversation, History
-from rolecall.gateway.reply import Reply, SampledToken, digest, make_reply
+from rolecall.gateway.outcome import Outcome, read_outcome
+from rolecall.gateway.reply import SampledToken, TurnReply, digest, make_reply
 from rolecall.gateway.request import ForeignMessage, ForeignRequest, RequestError
+from rolecall.rewards.posted import note_posted
 from rolecall.runtime import call_tree
 
 with needs("jsonschema", extra="serve"):
@@ -40,18 +42,21 @@ class Session:
     def __init__(self, team: Team, *, key: str, limits: SessionLimits) -> None:
         """Open it inside the episode's scope, of which calls become parts."""
         self.team, self.episode, self.key, self.limits = team, team.episode, key, limits
-        self.replies: list[Reply] = []
+        self.replies: list[TurnReply] = []
         self.failure: BaseException | None = None  # of an engine or the team, not of the program
         self.is_over = False
         self.was_refused = False  # for a limit, which is no fault of the program
+        self.finished: asyncio.Future[JsonValue] = asyncio.get_running_loop().create_future()
         self._histories: dict[str, History] = defaultdict(History)
         self._conversations: dict[str, tuple[ForeignMessage, ...]] = {}  # by their last reply's id
         self._scope = call_tree.current()
         self._started = 0  # turns
         self._unfinished = 0  # turns
         self._same: Counter[str] = Counter()  # turns with equal prompts, by a digest of them
-        self._running: set[asyncio.Task[list[Reply]]] = set()
-        self._by_body: dict[tuple[str, str], asyncio.Task[list[Reply]]] = {}  # by agent and digest
+        self._running: set[asyncio.Task[list[TurnReply]]] = set()
+        self._by_body: dict[
+            tuple[str, str], asyncio.Task[list[TurnReply]]
+        ] = {}  # by agent and digest
         self._places = asyncio.Semaphore(limits.calls_at_once)
 
     @property
@@ -61,7 +66,7 @@ class Session:
 
     async def answer(
         self, agent: str, request: ForeignRequest, *, body_digest: str = "", is_retry: bool = False
-    ) -> list[Reply]:
+    ) -> list[TurnReply]:
         """Return as many replies of an agent as are asked for.
 
         `agent`: "" leaves it to the request's `model`. A retry gets the replies to the same body,
@@ -90,15 +95,28 @@ class Session:
         except ValueError as error:
             raise RequestError(400, str(error), parameter="messages") from error
 
+    def take_outcome(self, value: JsonValue) -> Outcome:
+        """Note the rewards that a program posts; raises ValueError for what is no outcome."""
+        outcome = read_outcome(value, self.names)
+        note_posted(self.episode, outcome.rewards)
+        return outcome
+
+    def finish(self, value: JsonValue) -> None:
+        """Take the program's word that the episode is over; the first one counts."""
+        read_outcome(value, self.names)
+        if not self.finished.done():
+            self.finished.set_result(value)
+
     async def close(self) -> None:
         """Refuse further requests, and cancel those under way."""
         self.is_over = True
+        self.finished.cancel()
         running = list(self._running)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _finish(self, number: int, task: asyncio.Task[list[Reply]]) -> None:
+    def _finish(self, number: int, task: asyncio.Task[list[TurnReply]]) -> None:
         self._running.discard(task)
         self._unfinished -= number
 
@@ -119,7 +137,7 @@ class Session:
             message = f"the episode has had its {self.limits.turns} turns (workflow.max_turns)"
             raise RequestError(400, message, code="max_turns_exceeded")
 
-    async def _answer(self, member: Member, request: ForeignRequest) -> list[Reply]:
+    async def _answer(self, member: Member, request: ForeignRequest) -> list[TurnReply]:
         try:
             async with asyncio.timeout(self.limits.wait_s):
                 await self._places.acquire()
@@ -158,7 +176,7 @@ class Session:
 
     async def _sample(
         self, member: Member, request: ForeignRequest, conversation: Conversation
-    ) -> list[Reply]:
+    ) -> list[TurnReply]:
         """Sample the turns of a request at once."""
         # Places in the episode and draws are taken here, in order.
         draws = [self._draw(member, conversation.messages) for _ in range(request.number)]
@@ -200,7 +218,7 @@ class Session:
         conversation: Conversation,
         path: tuple[int, ...],
         draw: str,
-    ) -> Reply:
+    ) -> TurnReply:
         tools = _shown_tools(request)
         with call_tree.enter_scope(path, barrier=self._scope.barrier):
             turn = await member.reply(
@@ -242,7 +260,7 @@ def _read_tokens(member: Member, turn: Turn) -> tuple[SampledToken, ...]:
     return tuple(SampledToken(id, tokenizer.decode([id]), logprob) for id, logprob in pairs)
 
 
-def _has_form(reply: Reply, request: ForeignRequest) -> bool:
+def _has_form(reply: TurnReply, request: ForeignRequest) -> bool:
     """Return whether a reply calls a tool or fits a schema where the request demands it.
 
     Nothing forces the agent to, as its tokens must come from its own distribution.

@@ -4,9 +4,9 @@
 
 Any Python runs it, so it imports nothing of rolecall. Each connection to the socket is one call: a
 line of JSON comes with `environment` and `task`, a line with the `pid` of the fork goes back, then
-one with the `answer` or the `error`. The modules that FILE names are imported once. FILE itself is
-executed in each fork, behind its environment, as many files make their client when they are
-imported.
+one with what the function `returned`, or the `error`. The modules that FILE names are imported
+once. FILE itself is executed in each fork, behind its environment, as many files make their client
+when they are imported.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def serve(connection: socket.socket, file: str, function: str) -> None:
 
 
 def call(file: str, function: str, task: dict[str, object]) -> dict[str, object]:
-    """Return the answer of the function, or its error."""
+    """Return what the function returned, or its error."""
     try:
         module = importlib.import_module(Path(file).stem)
         if not Path(str(module.__file__)).samefile(file):
@@ -118,10 +118,14 @@ def call(file: str, function: str, task: dict[str, object]) -> dict[str, object]
             answer = asyncio.run(wait_for(answer))
     except (Exception, SystemExit) as error:
         return {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-    if answer is not None and not isinstance(answer, str | int | float):
+    if answer is not None and not isinstance(answer, str | int | float | dict):
         kind = type(answer).__name__
-        return {"error": f"TypeError: {function} returns a {kind}; return a text or None"}
-    return {"answer": None if answer is None else str(answer)}
+        return {"error": f"TypeError: {function} returns a {kind}; return a text, a dict or None"}
+    try:
+        json.dumps(answer)
+    except (TypeError, ValueError) as error:
+        return {"error": f"{type(error).__name__}: {function} returns what is no JSON: {error}"}
+    return {"returned": answer}
 
 
 async def wait_for(answer: object) -> object:

@@ -13,7 +13,7 @@ from rolecall.core.async_types import Work
 from rolecall.core.interfaces.environment import Environment, World
 from rolecall.core.json_types import Record
 from rolecall.core.types import Episode, Task
-from rolecall.rollout.episodes import RolloutContext, play
+from rolecall.rollout.episodes import PlaySettings, RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan
@@ -70,19 +70,31 @@ class TrainedTeam:
         Returns the whole conversation; `.answer` is what the team answered. Raises RuntimeError
         where it failed.
         """
-        self._check_open()
-        future = asyncio.run_coroutine_threadsafe(self._play(question, info), self._loop)
-        return await asyncio.wrap_future(future)
+        return await self.play(self._make_task(question, info))
 
     def ask_now(self, question: str, **info: Any) -> Episode:
         """Ask the team from code without an event loop."""
         self._check_open()
-        return self._wait(self._play(question, info))
+        return self._wait(self._play(self._make_task(question, info), self.context.manner, 0))
 
-    async def _play(self, question: str, info: Record) -> Episode:
+    async def play(
+        self, task: Task, *, settings: PlaySettings | None = None, attempt: int = 0
+    ) -> Episode:
+        """Let the team work on a task; the same task and attempt draw the same.
+
+        Raises RuntimeError where the team failed.
+        """
+        self._check_open()
+        playing = self._play(task, settings or self.context.manner, attempt)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(playing, self._loop))
+
+    def _make_task(self, question: str, info: Record) -> Task:
         self._asked += 1
-        task = Task(f"question-{self._asked}", question, info=info)
-        episode = await play(self.context, task, step="asked", split="asked")
+        return Task(f"question-{self._asked}", question, info=info)
+
+    async def _play(self, task: Task, settings: PlaySettings, attempt: int) -> Episode:
+        context = self.context.with_settings(settings)
+        episode = await play(context, task, step="asked", split="asked", attempt=attempt)
         if episode.error is not None:
             raise RuntimeError(f"the team could not answer: {episode.error}")
         return episode

@@ -16,9 +16,10 @@ def check_external(
     if not flow.is_external:
         return
     options = config.workflow.options
-    if bool(options.get("function")) == bool(options.get("command")):
+    if sum(bool(options.get(name)) for name in ("function", "command", "url")) != 1:
         yield (
-            "workflow: write either `function: path/to/file.py:name` or `command: [program, ...]`"
+            "workflow: write one of `function: path/to/file.py:name`, `command: [program, ...]` "
+            "and `url: http://...`"
         )
     for name, agent in config.team.items():
         if agent.tools is not None:

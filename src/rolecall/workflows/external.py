@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
+from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Task, Turn
+from rolecall.environments.external import ExternalWorld
 from rolecall.runtime import call_tree
 from rolecall.runtime.per_loop import PerLoop
 from rolecall.workflows.base import workflow
@@ -68,29 +70,41 @@ async def _external(
     world: World,
     function: str = "",
     command: tuple[str, ...] = (),
+    url: str = "",
     python: str = "",
     max_turns: int = 64,
 ) -> Turn | str | None:
     """Let a program play the episode; its answer is what it returns, or the last turn.
 
+    What it returns may hold rewards too, which `rewards.posted` pays.
+
     function: `path/to/file.py:name` of a function that is called with the task.
     command: a program and its arguments; the last line that it prints is the answer.
+    url: an address to which the task is sent, with `base_url` and `api_key` of the episode; the
+        program answers, or posts to `finish_url` later.
     python: the Python that runs the function; by default this one.
     max_turns: most turns of all agents in an episode.
     """
-    from rolecall.gateway.programs import ProgramError, run_command
+    from rolecall.gateway.programs import ProgramError, call_url, run_command
     from rolecall.gateway.session import SessionLimits
 
     host = hosts.get()
-    task_data = {"id": task.id, "prompt": task.prompt}
+    task_data: JsonObject = {"id": task.id, "prompt": task.prompt}
+    if isinstance(world, ExternalWorld):
+        task_data["info"] = world.task_info
     async with host.gateway.open(team, limits=SessionLimits(max_turns)) as session:
-        environment = make_environment(host.gateway.address, session.key, team)
+        address = host.gateway.address
+        environment = make_environment(address, session.key, team)
         try:
             with call_tree.waiting():
-                if command:
-                    answer = await run_command(list(command), task_data, environment)
+                if url:
+                    sent = task_data | describe_rollout(address, session.key, team)
+                    returned = await call_tree.outside(call_url(url, sent, session.finished))
+                elif command:
+                    returned = await run_command(list(command), task_data, environment)
                 else:
-                    answer = await host.worker(function, python).run(task_data, environment)
+                    returned = await host.worker(function, python).run(task_data, environment)
+            answer = session.take_outcome(returned).answer
         except ProgramError:
             if session.failure is not None:
                 raise session.failure from None
@@ -98,6 +112,18 @@ async def _external(
                 raise
             session.episode.is_truncated, answer = True, None
     return _choose_answer(session, answer)
+
+
+def describe_rollout(address: str, key: str, team: Team) -> JsonObject:
+    """Return what a program at an address of its own is told of an episode."""
+    rollout = f"{address}/rollouts/{key}"
+    return {
+        "base_url": f"{rollout}/v1",
+        "api_key": key,
+        "agents": team.names,
+        "reward_url": f"{rollout}/reward",
+        "finish_url": f"{rollout}/finish",
+    }
 
 
 def make_environment(address: str, key: str, team: Team) -> dict[str, str]:
@@ -112,6 +138,7 @@ def make_environment(address: str, key: str, team: Team) -> dict[str, str]:
         "GOOGLE_API_KEY": key,
         "ROLECALL_BASE_URL": f"{address}/v1",
         "ROLECALL_API_KEY": key,
+        "ROLECALL_ROLLOUT_URL": f"{address}/rollouts/{key}",
         "ROLECALL_AGENTS": ",".join(team.names),
     }
 
