@@ -104,6 +104,13 @@ $(VENV)/llama-cpp: $(VENV)/bench
 $(VENV)/vllm: $(VENV)/bench
 	touch $@
 
+# Frameworks whose programs are trained as they are, in an environment of their own: rolecall runs
+# them through `workflow.python`, and needs nothing of them.
+build/frameworks: examples/frameworks/requirements.txt $(VENV)/dev
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $@
+	$(BIN)/uv pip install --quiet --python $@/bin/python -r examples/frameworks/requirements.txt
+	touch $@
+
 # vLLM, Ray, TRL and torchrun start processes that use every core: they have the machine to
 # themselves. Suites that pass are written into .ci/passed.json, and `.ci/run` leaves them out until
 # a file changes that they depend on. `make test-alone SUITES=ray` runs one.

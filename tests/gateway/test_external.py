@@ -165,7 +165,6 @@ def config(folder: Path, workflow: dict, **sections) -> Path:
     changes = {
         "extends": "math",
         "workflow": {"name": "external"} | workflow,
-        "team": {"solver": {"invalid_penalty": 0.0}, "verifier": {"invalid_penalty": 0.0}},
         "rollout": {"groups": 2, "group_size": 4},
         "trainer": {"steps": 2},
         "evaluation": {"tasks": 0},

@@ -29,7 +29,9 @@ def choose_parser(name: str, config: AgentConfig, flow: Workflow) -> Parser | No
                 f"team.{name}.parser: {config.parser!r} is not a plain function of a turn; write "
                 "`def`, without async"
             )
-    if config.invalid_penalty and parser is None and config.tools is None:
+    # A program outside says with each request what it demands.
+    is_judged = parser is not None or config.tools is not None or flow.is_external
+    if config.invalid_penalty and not is_judged:
         raise ConfigError(
             f"team.{name}.invalid_penalty has no effect: nothing says what valid is; set "
             f"team.{name}.parser"

@@ -1,0 +1,19 @@
+"""One agent with a tool, with Google's client, which calls the tool itself.
+
+rolecall train examples/frameworks/tools.yaml workflow.function=examples/frameworks/google_sdk.py:run
+"""
+
+from google import genai
+from google.genai import types
+
+
+def add(a: int, b: int) -> int:
+    """Add two whole numbers."""
+    return a + b
+
+
+def run(task: dict) -> str:
+    config = types.GenerateContentConfig(tools=[add])
+    with genai.Client() as client:
+        chat = client.chats.create(model="solver", config=config)
+        return chat.send_message(task["prompt"]).text

@@ -1,0 +1,24 @@
+"""A solver and a verifier on one page, with OpenAI's client.
+
+rolecall train examples/frameworks/team.yaml workflow.function=examples/frameworks/openai_sdk.py:run
+"""
+
+from openai import OpenAI
+
+client = OpenAI()
+
+
+def ask(agent: str, *messages: dict) -> str:
+    reply = client.chat.completions.create(model=agent, messages=list(messages))
+    return reply.choices[0].message.content
+
+
+def run(task: dict) -> str:
+    question = {"role": "user", "content": task["prompt"]}
+    solution = ask("solver", question)
+    shown = f"{task['prompt']}\n\n[solver]\n{solution}"
+    verdict = ask("verifier", {"role": "user", "content": shown})
+    if "<verify>approve</verify>" in verdict:
+        return solution
+    said = {"role": "assistant", "content": solution}
+    return ask("solver", question, said, {"role": "user", "content": f"[verifier]\n{verdict}"})
