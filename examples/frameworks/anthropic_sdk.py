@@ -1,6 +1,6 @@
 """A solver and a verifier on one page, with Anthropic's client.
 
-rolecall train examples/frameworks/team.yaml workflow.function=examples/frameworks/anthropic_sdk.py:run
+In this folder: rolecall train team.yaml workflow.function=anthropic_sdk.py:run
 """
 
 from anthropic import Anthropic

@@ -1,6 +1,6 @@
 """One agent with a tool, with DSPy's ReAct, which asks anew with the whole trajectory each time.
 
-rolecall train examples/frameworks/tools.yaml workflow.function=examples/frameworks/dspy_react.py:run
+In this folder: rolecall train tools.yaml workflow.function=dspy_react.py:run
 """
 
 import os

@@ -1,6 +1,6 @@
 """One agent with a tool, with Google's client, which calls the tool itself.
 
-rolecall train examples/frameworks/tools.yaml workflow.function=examples/frameworks/google_sdk.py:run
+In this folder: rolecall train tools.yaml workflow.function=google_sdk.py:run
 """
 
 from google import genai

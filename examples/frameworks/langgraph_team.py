@@ -1,6 +1,6 @@
 """A solver and a verifier on one page, as a graph of LangGraph.
 
-rolecall train examples/frameworks/team.yaml workflow.function=examples/frameworks/langgraph_team.py:run
+In this folder: rolecall train team.yaml workflow.function=langgraph_team.py:run
 """
 
 from typing import Annotated, TypedDict

@@ -1,6 +1,6 @@
 """A solver and a verifier on one page, with the OpenAI Agents SDK, through chat completions.
 
-rolecall train examples/frameworks/team.yaml workflow.function=examples/frameworks/openai_agents_chat.py:run
+In this folder: rolecall train team.yaml workflow.function=openai_agents_chat.py:run
 """
 
 from agents import Agent, Runner, set_default_openai_api, set_tracing_disabled

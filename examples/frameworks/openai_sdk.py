@@ -1,6 +1,6 @@
 """A solver and a verifier on one page, with OpenAI's client.
 
-rolecall train examples/frameworks/team.yaml workflow.function=examples/frameworks/openai_sdk.py:run
+In this folder: rolecall train team.yaml workflow.function=openai_sdk.py:run
 """
 
 from openai import OpenAI

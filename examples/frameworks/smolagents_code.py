@@ -1,6 +1,6 @@
 """One agent that writes code, with smolagents.
 
-rolecall train examples/frameworks/tools.yaml workflow.function=examples/frameworks/smolagents_code.py:run
+In this folder: rolecall train tools.yaml workflow.function=smolagents_code.py:run
 """
 
 import os

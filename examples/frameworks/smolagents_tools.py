@@ -1,6 +1,6 @@
 """One agent with a tool, with smolagents, which writes calls into the text of its history.
 
-rolecall train examples/frameworks/tools.yaml workflow.function=examples/frameworks/smolagents_tools.py:run
+In this folder: rolecall train tools.yaml workflow.function=smolagents_tools.py:run
 """
 
 import os
