@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rolecall.core.json_types import JsonObject
 from rolecall.gateway.dialects import chat, generate_content, messages, responses
+from rolecall.gateway.dialects.reply import TurnReply
 from rolecall.gateway.history import FEWEST_QUOTED
-from rolecall.gateway.reply import TurnReply
 from tests.gateway.doors import continues, play_session
 from tests.layouts import LAYOUTS, tokenizer_of
 
@@ -209,7 +209,7 @@ def play_one(seed: int) -> int:
 
 
 def as_said(reply: TurnReply) -> Said:
-    calls = [(call.id, call.name, call.parsed) for call in reply.message.calls]
+    calls = [(call.id, call.name, call.arguments_object) for call in reply.message.calls]
     return Said("assistant", reply.message.text, calls, turn=reply.turn.id)
 
 

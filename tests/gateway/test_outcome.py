@@ -14,7 +14,7 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Episode, Task
 from rolecall.gateway.outcome import Outcome, read_outcome
 from rolecall.gateway.programs import ProgramError, call_url
-from rolecall.rewards.posted import note_posted, posted
+from rolecall.rewards.posted import note_posted, read_posted
 from tests.gateway.doors import address_of, play_program
 from tests.layouts import LAYOUTS, tokenizer_of
 
@@ -55,12 +55,12 @@ def test_what_is_no_outcome_is_an_error_that_names_the_field(value, problem):
 def test_a_missing_reward_is_an_error_but_for_an_episode_that_was_cut():
     episode = Episode("e", Task("t", "?"), 0, 0)
     with pytest.raises(ValueError, match="the program posted no reward"):
-        asyncio.run(posted(episode, World()))
+        asyncio.run(read_posted(episode, World()))
     episode.is_truncated = True
-    assert asyncio.run(posted(episode, World())) == {"team": 0.0}
+    assert asyncio.run(read_posted(episode, World())) == {"team": 0.0}
     note_posted(episode, {"solver": 0.5})
     note_posted(episode, {"solver": 0.25})
-    assert asyncio.run(posted(episode, World())) == {"solver": 0.25}
+    assert asyncio.run(read_posted(episode, World())) == {"solver": 0.25}
 
 
 def test_rewards_are_posted_to_the_address_of_the_episode():

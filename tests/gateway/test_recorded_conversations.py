@@ -11,8 +11,8 @@ import pytest
 
 from rolecall.core.json_types import JsonObject
 from rolecall.gateway.dialects import generate_content
-from rolecall.gateway.request import ForeignMessage, ForeignRequest, ToolCall
-from rolecall.gateway.routes import dialect_of
+from rolecall.gateway.dialects.request import ForeignMessage, ForeignRequest, ToolCall
+from rolecall.gateway.routes import choose_dialect
 from tests.gateway.doors import WIRE, address_of, continues, play_program
 from tests.layouts import LAYOUTS, tokenizer_of
 
@@ -30,7 +30,7 @@ class Exchange:
     said: ForeignMessage | None
 
     def read(self) -> ForeignRequest:
-        dialect = dialect_of(self.path.partition("?")[0])
+        dialect = choose_dialect(self.path.partition("?")[0])
         if dialect is generate_content:
             return dialect.read_request(self.body | {"model": "stub"})
         return dialect.read_request(self.body)

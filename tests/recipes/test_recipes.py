@@ -42,7 +42,7 @@ ALGORITHMS = [
 # Of real recipes, for other hardware.
 VARIANTS = ["drmas_math_24gb", "drmas_math_80gb", "drmas_math_8x80gb"]
 # On a model that is downloaded: tests/real/test_pretrained_recipes.py.
-PRETRAINED = ["real_math", "real_calculator", "real_debate", "real_gsm8k"]
+PRETRAINED = ["real_math", "real_math_whole", "real_calculator", "real_debate", "real_gsm8k"]
 # A coach with a sandbox, a search, a judge, several environments, and a plain one.
 KINDS = ["mathchat_coach", "drmas_search", "debate_judge", "agentrl_mixed", "drmas_math"]
 SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester", "torl_math"}

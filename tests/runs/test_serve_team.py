@@ -15,7 +15,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 import rolecall
-from rolecall.gateway.request import ForeignMessage, ForeignRequest
+from rolecall.gateway.dialects.request import ForeignMessage, ForeignRequest
 from rolecall.gateway.routes import describe_refusal, make_app
 from rolecall.runs.serve_team import PREFIXES, ServedTeam, write_question
 from rolecall.serve.binding import settings

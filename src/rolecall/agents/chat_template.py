@@ -291,8 +291,8 @@ def _check(
     is before the last sampled turn was checked when that was sampled.
     """
     forbidden = controls(tokenizer)
-    asked = _asked(tokenizer, messages, options, schemas, pick=_bare_fields)
-    if _number(written, forbidden.ids) <= _number_written(tokenizer, asked):
+    bare = _asked(tokenizer, messages, options, schemas, pick=_bare_fields)
+    if _number(written, forbidden.ids) <= _number_written(tokenizer, bare):
         return
     texts = [m.tail for m in messages]
     texts += [text for m in messages if m.tokens is None for text in (m.content, m.name)]

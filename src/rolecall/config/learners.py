@@ -28,8 +28,9 @@ class LocalLearnerConfig(Section):
     dtype: Dtype = "float32"
     """Data type of forward and backward passes. With bfloat16, fully trained weights keep float32
     master weights, moments and summed gradients: 18 bytes a weight instead of 16. The head,
-    log-probs and the weights of adapters stay float32. auto takes bfloat16 on a GPU and on a
-    processor that multiplies it (AVX512-BF16 or AMX), else float32."""
+    log-probs and the weights of adapters stay float32. A bfloat16 weight moves when its master has
+    moved by up to 1/256 of it, so a few small steps on all weights need float32. auto takes
+    bfloat16 on a GPU and on a processor that multiplies it (AVX512-BF16 or AMX), else float32."""
     share_prefixes: bool = True
     """Compute prefixes that turns share, such as a group's prompt, once."""
     checkpoint_activations: bool = False

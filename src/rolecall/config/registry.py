@@ -72,7 +72,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mrlm_debate": "rolecall.rewards.mrlm_debate:Debate",
         "mrlm_math": "rolecall.rewards.mrlm:Maths",
         "mrlm_tool": "rolecall.rewards.mrlm:Tool",
-        "posted": "rolecall.rewards.posted:posted",
+        "posted": "rolecall.rewards.posted:read_posted",
         "proposals": "rolecall.rewards.proposals:Proposals",
         "refined": "rolecall.rewards.refined:Refined",
         "reward_model": "rolecall.rewards.reward_model:RewardModel",

@@ -10,7 +10,7 @@ from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import gather, list_sources
 from rolecall.environments.text.rows import text_tasks
-from rolecall.rewards.posted import posted
+from rolecall.rewards.posted import read_posted
 
 
 class ExternalEnvironment:
@@ -47,4 +47,4 @@ class ExternalWorld(World):
         return {name: value for name, value in self.task.info.items() if name != "source"}
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        return await posted(episode, self)
+        return await read_posted(episode, self)

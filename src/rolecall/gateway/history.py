@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from rolecall.agents.agent import spoken
 from rolecall.core.interfaces.tool import Format
 from rolecall.core.types import Message, Turn
-from rolecall.gateway.reply import TurnReply
-from rolecall.gateway.request import ForeignMessage
+from rolecall.gateway.dialects.reply import TurnReply
+from rolecall.gateway.dialects.request import ForeignMessage
 from rolecall.tools.call_parsing import CLOSE, OPEN, Call, answers, write_call
 
 FEWEST_QUOTED = 8  # characters of a reply that may be the beginning of a message

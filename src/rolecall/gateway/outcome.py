@@ -43,8 +43,8 @@ def read_outcome(value: JsonValue, agents: Collection[str]) -> Outcome:
         fields = OutcomeFields.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "outcome"
-        message = f"{place}: {first['msg']}; write a text, or answer, reward and rewards"
+        field_name = ".".join(map(str, first["loc"])) or "outcome"
+        message = f"{field_name}: {first['msg']}; write a text, or answer, reward and rewards"
         raise ValueError(message) from error
     rewards = dict(fields.rewards)
     if fields.reward is not None:

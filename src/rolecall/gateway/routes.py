@@ -13,8 +13,8 @@ from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import needs
 from rolecall.gateway.dialects import chat, generate_content, messages, responses
 from rolecall.gateway.dialects.base import Dialect
-from rolecall.gateway.reply import Reply
-from rolecall.gateway.request import ForeignRequest, RequestError
+from rolecall.gateway.dialects.reply import Reply
+from rolecall.gateway.dialects.request import ForeignRequest, RequestError
 from rolecall.serve.guard import Guard, Refused, Rules
 
 with needs("fastapi", extra="serve"):
@@ -80,7 +80,7 @@ def make_app(find: Callable[[Request], Answerer], rules: Rules, prefixes: Iterab
     return app
 
 
-def dialect_of(path: str) -> Dialect:
+def choose_dialect(path: str) -> Dialect:
     """Return the protocol in which errors of an address are told."""
     for end, dialect in (REPLIES | COUNTS).items():
         if path.endswith(f"/{end}"):
@@ -90,7 +90,7 @@ def dialect_of(path: str) -> Dialect:
 
 def describe_refusal(refused: Refused, path: str) -> JsonObject:
     """Return the body of what the guard refuses."""
-    return dialect_of(path).write_error(RequestError(refused.status, refused.told))
+    return choose_dialect(path).write_error(RequestError(refused.status, refused.told))
 
 
 class Doors:
@@ -221,9 +221,9 @@ def refuse(dialect: Dialect, error: RequestError) -> JSONResponse:
 async def _describe_http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     message = f"{request.method} {request.url.path} is not answered here"
-    return refuse(dialect_of(request.url.path), RequestError(status, message))
+    return refuse(choose_dialect(request.url.path), RequestError(status, message))
 
 
 async def _describe_bug(request: Request, error: Exception) -> Response:
     message = f"the server failed: {type(error).__name__}"
-    return refuse(dialect_of(request.url.path), RequestError(500, message))
+    return refuse(choose_dialect(request.url.path), RequestError(500, message))

@@ -14,7 +14,7 @@ from rolecall.core.errors import InfrastructureError
 from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import needs
 from rolecall.gateway.dialects import chat
-from rolecall.gateway.request import RequestError
+from rolecall.gateway.dialects.request import RequestError
 from rolecall.gateway.routes import describe_refusal, make_app, read_body, refuse
 from rolecall.gateway.session import Session, SessionLimits
 from rolecall.runtime.call_tree import outside

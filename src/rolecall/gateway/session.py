@@ -15,10 +15,10 @@ from rolecall.core.interfaces.tool import Tool
 from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.optional import needs
 from rolecall.core.types import Message, Turn
+from rolecall.gateway.dialects.reply import SampledToken, TurnReply, digest, make_reply
+from rolecall.gateway.dialects.request import ForeignMessage, ForeignRequest, RequestError
 from rolecall.gateway.history import Conversation, History
 from rolecall.gateway.outcome import Outcome, read_outcome
-from rolecall.gateway.reply import SampledToken, TurnReply, digest, make_reply
-from rolecall.gateway.request import ForeignMessage, ForeignRequest, RequestError
 from rolecall.rewards.posted import note_posted
 from rolecall.runtime import call_tree
 

@@ -13,7 +13,7 @@ def note_posted(episode: Episode, rewards: dict[str, float]) -> None:
     episode.metrics |= {f"{PREFIX}{owner}": value for owner, value in rewards.items()}
 
 
-async def posted(episode: Episode, world: World) -> dict[str, float]:
+async def read_posted(episode: Episode, world: World) -> dict[str, float]:
     """Return the rewards that the program posted, by agent or of the team.
 
     An episode that was cut has 0 if there are none. Raises ValueError for any other without one.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rolecall.core.types import Episode, Task
 from rolecall.gateway.dialects.base import refuse
-from rolecall.gateway.reply import Reply, cut_at, digest
-from rolecall.gateway.request import ForeignMessage, ForeignRequest, RequestError
+from rolecall.gateway.dialects.reply import Reply, cut_at, digest
+from rolecall.gateway.dialects.request import ForeignMessage, ForeignRequest, RequestError
 from rolecall.gateway.routes import describe_refusal, make_app
 from rolecall.rollout.episodes import PlaySettings
 from rolecall.runs.trained_team import Team, TrainedTeam

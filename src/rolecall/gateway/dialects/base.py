@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rolecall.core.json_types import JsonObject
-from rolecall.gateway.reply import Reply
-from rolecall.gateway.request import ForeignRequest, RequestError
+from rolecall.gateway.dialects.reply import Reply
+from rolecall.gateway.dialects.request import ForeignRequest, RequestError
 
 Body = TypeVar("Body", bound=BaseModel)
 MOST_REPLIES = 16  # to one request

@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from rolecall.core.json_types import JsonObject
 from rolecall.gateway.dialects.base import check_number, join_texts, parse, refuse, write_event
-from rolecall.gateway.reply import Reply
-from rolecall.gateway.request import (
+from rolecall.gateway.dialects.reply import Reply
+from rolecall.gateway.dialects.request import (
     ForeignMessage,
     ForeignRequest,
     RequestError,

@@ -15,8 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.gateway.dialects.base import check_number, parse, refuse, write_event
-from rolecall.gateway.reply import Reply
-from rolecall.gateway.request import (
+from rolecall.gateway.dialects.reply import Reply
+from rolecall.gateway.dialects.request import (
     ForeignMessage,
     ForeignRequest,
     RequestError,
@@ -228,16 +228,16 @@ def _read_schema(options: GenerationConfig) -> JsonObject | None:
 
 def _read_content(content: Content, parameter: str) -> Iterator[ForeignMessage]:
     """Yield the results of tools first, then the words and calls."""
-    for part in content.parts:
-        if part.function_response is not None:
-            result = part.function_response
+    for item in content.parts:
+        if item.function_response is not None:
+            result = item.function_response
             text = _write_result(result.response or {})
             yield ForeignMessage("tool", text, call_id=result.id, name=result.name)
     calls = tuple(
-        ToolCall(part.function_call.id, part.function_call.name,
-                 json.dumps(part.function_call.args or {}, ensure_ascii=False))
-        for part in content.parts
-        if part.function_call is not None
+        ToolCall(item.function_call.id, item.function_call.name,
+                 json.dumps(item.function_call.args or {}, ensure_ascii=False))
+        for item in content.parts
+        if item.function_call is not None
     )  # fmt: skip
     text = _join_texts(content.parts, parameter)
     if text or calls:
@@ -245,10 +245,10 @@ def _read_content(content: Content, parameter: str) -> Iterator[ForeignMessage]:
 
 
 def _join_texts(parts: Sequence[Part], parameter: str) -> str:
-    if any(part.inline_data is not None or part.file_data is not None for part in parts):
+    if any(item.inline_data is not None or item.file_data is not None for item in parts):
         message = f"{parameter}: it holds data; this model reads texts"
         raise RequestError(400, message, parameter=parameter)
-    return "\n".join(part.text for part in parts if part.text and not part.thought)
+    return "\n".join(item.text for item in parts if item.text and not item.thought)
 
 
 def _write_result(response: JsonObject) -> str:
@@ -267,7 +267,7 @@ def _write_candidate(reply: Reply, number: int) -> JsonObject:
     if message.text or not message.calls:
         parts.append({"text": message.text})
     for call in message.calls:
-        arguments = {"id": call.id, "name": call.name, "args": call.parsed}
+        arguments = {"id": call.id, "name": call.name, "args": call.arguments_object}
         parts.append({"functionCall": arguments})
     candidate = {
         "content": {"role": "model", "parts": parts},

@@ -10,8 +10,8 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from rolecall.core.json_types import JsonObject
 from rolecall.gateway.dialects.base import join_texts, parse, refuse, write_event
-from rolecall.gateway.reply import Reply
-from rolecall.gateway.request import (
+from rolecall.gateway.dialects.reply import Reply
+from rolecall.gateway.dialects.request import (
     ForeignMessage,
     ForeignRequest,
     RequestError,
@@ -203,7 +203,7 @@ def _write_blocks(reply: Reply) -> Iterator[JsonObject]:
     if message.text or not message.calls:
         yield {"type": "text", "text": message.text}
     for call in message.calls:
-        yield {"type": "tool_use", "id": call.id, "name": call.name, "input": call.parsed}
+        yield {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments_object}
 
 
 def _list_events(replies: Sequence[Reply], request: ForeignRequest) -> Iterator[JsonObject]:

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 from rolecall.core.json_types import JsonObject
 from rolecall.gateway.dialects import chat
 from rolecall.gateway.dialects.base import join_texts, parse, refuse, write_event
-from rolecall.gateway.reply import Reply, reply_of_call
-from rolecall.gateway.request import (
+from rolecall.gateway.dialects.reply import Reply, reply_of_call
+from rolecall.gateway.dialects.request import (
     ForeignMessage,
     ForeignRequest,
     RequestError,
@@ -257,10 +257,10 @@ def _write_items(reply: Reply) -> Iterator[tuple[JsonObject, JsonObject]]:
     message = reply.message
     if reply.thought:
         item: JsonObject = {"id": f"rs_{reply.id}", "type": "reasoning", "summary": []}
-        part = {"type": "reasoning_text", "text": reply.thought}
+        content = {"type": "reasoning_text", "text": reply.thought}
         yield (
             item
-            | {"content": [part], "encrypted_content": f"rs_{reply.id}", "status": "completed"},
+            | {"content": [content], "encrypted_content": f"rs_{reply.id}", "status": "completed"},
             item | {"status": "in_progress"},
         )
     if message.text or not message.calls:
@@ -288,26 +288,26 @@ def _list_events(replies: Sequence[Reply], request: ForeignRequest) -> Iterator[
     yield {"type": "response.in_progress", "response": begun}
     for index, (item, first) in enumerate(_write_items(reply)):
         yield {"type": "response.output_item.added", "output_index": index, "item": first}
-        place: JsonObject = {"item_id": item["id"], "output_index": index}
+        position: JsonObject = {"item_id": item["id"], "output_index": index}
         if item["type"] == "function_call":
             name = "response.function_call_arguments"
-            yield {"type": f"{name}.delta", "delta": item["arguments"]} | place
+            yield {"type": f"{name}.delta", "delta": item["arguments"]} | position
             done = {"name": item["name"], "arguments": item["arguments"]}
-            yield {"type": f"{name}.done"} | done | place
+            yield {"type": f"{name}.done"} | done | position
         elif item["type"] == "message":
-            yield from _list_text_events(item["content"][0], place | {"content_index": 0})
+            yield from _list_text_events(item["content"][0], position | {"content_index": 0})
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     response = write_reply(replies, request)
     yield {"type": f"response.{response['status']}", "response": response}
 
 
-def _list_text_events(part: JsonObject, place: JsonObject) -> Iterator[JsonObject]:
-    text = {"logprobs": part["logprobs"]} | place
+def _list_text_events(part: JsonObject, position: JsonObject) -> Iterator[JsonObject]:
+    text = {"logprobs": part["logprobs"]} | position
     empty = part | {"text": "", "logprobs": []}
-    yield {"type": "response.content_part.added", "part": empty} | place
+    yield {"type": "response.content_part.added", "part": empty} | position
     yield {"type": "response.output_text.delta", "delta": part["text"]} | text
     yield {"type": "response.output_text.done", "text": part["text"]} | text
-    yield {"type": "response.content_part.done", "part": part} | place
+    yield {"type": "response.content_part.done", "part": part} | position
 
 
 def _write_usage(reply: Reply) -> JsonObject:

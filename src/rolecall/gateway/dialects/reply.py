@@ -11,7 +11,7 @@ from typing import Literal
 from rolecall.core.interfaces.tool import Format
 from rolecall.core.tags import thinking
 from rolecall.core.types import Turn
-from rolecall.gateway.request import ForeignMessage, ToolCall
+from rolecall.gateway.dialects.request import ForeignMessage, ToolCall
 from rolecall.tools.call_parsing import CLOSE, OPEN, Call, read_calls
 
 Finish = Literal["stop", "length", "tool_calls"]

@@ -40,7 +40,7 @@ class ToolCall:
         return self.name, canonical_json(self.arguments)
 
     @property
-    def parsed(self) -> JsonObject:
+    def arguments_object(self) -> JsonObject:
         """The arguments as an object; {} if they are none."""
         try:
             read = json.loads(self.arguments)
