@@ -57,6 +57,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "math": "rolecall.environments.math.environment:MathEnvironment",
         "mixed": "rolecall.environments.mixed:MixedEnvironment",
         "pettingzoo": "rolecall.environments.pettingzoo.environment:PettingZooEnvironment",
+        "reasoning_gym": "rolecall.environments.reasoning_gym:ReasoningGymEnvironment",
         "search": "rolecall.environments.search.environment:SearchEnvironment",
         "text": "rolecall.environments.text.environment:TextEnvironment",
         "tool_use": "rolecall.environments.tool_use.environment:ToolUseEnvironment",
