@@ -54,9 +54,8 @@ class Session:
         self._unfinished = 0  # turns
         self._same: Counter[str] = Counter()  # turns with equal prompts, by a digest of them
         self._running: set[asyncio.Task[list[TurnReply]]] = set()
-        self._by_body: dict[
-            tuple[str, str], asyncio.Task[list[TurnReply]]
-        ] = {}  # by agent and digest
+        # By agent and the digest of a body.
+        self._by_body: dict[tuple[str, str], asyncio.Task[list[TurnReply]]] = {}
         self._places = asyncio.Semaphore(limits.calls_at_once)
 
     @property
