@@ -1,4 +1,4 @@
-"""One agent with a tool, with Google's client, which calls the tool itself.
+"""One agent with a tool, with Google's client, which calls the tool itself and keeps the chat.
 
 In this folder: rolecall train tools.yaml workflow.function=google_sdk.py:run
 """
@@ -16,4 +16,5 @@ def run(task: dict) -> str:
     config = types.GenerateContentConfig(tools=[add])
     with genai.Client() as client:
         chat = client.chats.create(model="solver", config=config)
-        return chat.send_message(task["prompt"]).text
+        chat.send_message(task["prompt"])
+        return chat.send_message("Check this, and end with the number.").text
