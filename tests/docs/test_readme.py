@@ -156,7 +156,7 @@ def test_the_page_of_installation_has_every_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     table = first_cells(page("installation.md"))
     names = set(extras["optional-dependencies"]) - {"dev", "docs", "test"}
-    assert set(re.findall(r"`(\w+)`", table)) == names
+    assert set(re.findall(r"`([\w-]+)`", table)) == names
 
 
 def test_the_page_of_commands_has_every_command():

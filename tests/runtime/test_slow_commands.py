@@ -38,6 +38,7 @@ SHOWS = {
 # Those that are quick, and those that show their own progress or serve until they are ended.
 OTHERS = {
     "show", "compare", "import", "info", "fetch", "tiny build", "serve sandbox", "serve search",
+    "serve team",
 }  # fmt: skip
 
 
