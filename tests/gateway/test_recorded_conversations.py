@@ -151,18 +151,27 @@ def test_a_conversation_that_goes_on_keeps_the_sampled_tokens(file):
         pytest.skip("the scripted server replied nothing but errors")
     turns = play_program(QWEN, says, program).turns
     assert len(turns) == len(played)
-    requests = [exchange.read() for exchange in played]
-    own = [message.said.key for message in played]
-    for later, request in enumerate(requests):
-        sent = keys(request)
-        earlier = [
-            number
-            for number in range(later)
-            if sent[: len(keys(requests[number])) + 1] == [*keys(requests[number]), own[number]]
-        ]
-        if earlier:
-            last = max(earlier, key=lambda number: len(requests[number].messages))
-            assert turns[last].id in turns[later].parents
-            if request.tools == requests[last].tools:
-                assert continues(turns[later], turns[last])
-        assert set(turns[later].parents) <= {turn.id for turn in turns[:later]}
+    for later, last in find_continued(played).items():
+        assert turns[last].id in turns[later].parents
+        if played[later].read().tools == played[last].read().tools:
+            assert continues(turns[later], turns[last])
+    for later, turn in enumerate(turns):
+        assert set(turn.parents) <= {earlier.id for earlier in turns[:later]}
+
+
+def find_continued(played: list[Exchange]) -> dict[int, int]:
+    """By number of a request: the longest earlier one whose messages and reply it begins with."""
+    sent = [keys(exchange.read()) for exchange in played]
+    said = [[*sent[number], exchange.said.key] for number, exchange in enumerate(played)]
+    return {
+        later: max(earlier, key=lambda number: len(said[number]))
+        for later in range(len(played))
+        if (earlier := [n for n in range(later) if sent[later][: len(said[n])] == said[n]])
+    }
+
+
+def test_most_recorded_requests_go_on_from_an_earlier_one():
+    """So that the test above is no empty one; others rewrite their history, or begin it."""
+    played = [[one for one in exchanges(file) if one.said is not None] for file in FILES]
+    assert sum(map(len, played)) > 300
+    assert sum(len(find_continued(exchanges)) for exchanges in played) > 150

@@ -137,7 +137,7 @@ def reranking():
 
 
 @pytest.mark.parametrize("scored", [True, False])
-def test_what_is_retrieved_can_be_reranked_in_the_choose_dialect_texts(reranking, scored):
+def test_what_is_retrieved_can_be_reranked_in_the_dialect_of_texts(reranking, scored):
     body = {"queries": ["ada", "zebra"], "topk_retrieval": 3, "topk_rerank": 2}
     first, second = ask(reranking, **body, return_scores=scored).json()["result"]
     texts = [f'"{p.title}"\n{p.text}' for p in sorted(PASSAGES, key=lambda p: len(p.title + p.text))
