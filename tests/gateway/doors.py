@@ -30,6 +30,10 @@ def address_of(client: AsyncOpenAI) -> str:
     return str(client.base_url).removesuffix("/v1/")
 
 
+def user(text: str) -> dict:
+    return {"role": "user", "content": text}
+
+
 def begins(longer, shorter) -> bool:
     return longer[: len(shorter)].tolist() == list(shorter)
 

@@ -8,7 +8,7 @@ from anthropic import AsyncAnthropic
 
 from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.engines.scripted import ScriptedEngine
-from tests.gateway.doors import address_of, continues, play_program
+from tests.gateway.doors import address_of, continues, play_program, user
 from tests.layouts import LAYOUTS, tokenizer_of
 
 QWEN = tokenizer_of(LAYOUTS["qwen"])
@@ -22,10 +22,6 @@ ADD = {
     },
 }
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 2}}</tool_call>'
-
-
-def user(text: str) -> dict:
-    return {"role": "user", "content": text}
 
 
 def play_anthropic(says, program, **options):

@@ -11,7 +11,7 @@ import pytest
 from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.gateway.session import SessionLimits
-from tests.gateway.doors import address_of, begins, continues, play_program
+from tests.gateway.doors import address_of, begins, continues, play_program, user
 from tests.layouts import LAYOUTS, tokenizer_of
 
 QWEN = tokenizer_of(LAYOUTS["qwen"])
@@ -29,10 +29,6 @@ ADD = {
     },
 }
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 2}}</tool_call>'
-
-
-def user(text: str) -> dict:
-    return {"role": "user", "content": text}
 
 
 def test_a_second_turn_begins_with_the_tokens_of_the_first():
@@ -269,6 +265,9 @@ def test_an_episode_can_be_named_in_the_address():
             await unknown.chat.completions.create(model="solver", messages=[user("4?")])
         with pytest.raises(openai.NotFoundError, match="/v1/embeddings is not answered here"):
             await client.embeddings.create(model="solver", input="4?")
+        async with httpx.AsyncClient() as plain:
+            answer = await plain.get(f"{address}/v1/chat/completions")
+            assert (answer.status_code, "error" in answer.json()) == (405, True)
 
     assert len(play_program(QWEN, ["a"], program).turns) == 1
 

@@ -6,7 +6,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.gateway.doors import continues, play_program
+from tests.gateway.doors import continues, play_program, user
 from tests.layouts import LAYOUTS, tokenizer_of
 
 QWEN = tokenizer_of(LAYOUTS["qwen"])
@@ -24,10 +24,6 @@ ADD = {
 }
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 2}}</tool_call>'
 BOTH = f"Both.\n{CALL}\n{CALL.replace('2', '1')}"
-
-
-def user(text: str) -> dict:
-    return {"role": "user", "content": text}
 
 
 @pytest.mark.parametrize("mixed", [False, True])

@@ -18,8 +18,9 @@ from rolecall.gateway.dialects.request import ForeignRequest, RequestError
 from rolecall.serve.guard import Guard, Refused, Rules
 
 with needs("fastapi", extra="serve"):
-    from fastapi import FastAPI, HTTPException, Request
+    from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse, Response, StreamingResponse
+    from starlette.exceptions import HTTPException
 
 PING_S = 10.0  # between two signs of life of a stream that waits for its answer
 RETRY_COUNT = "x-stainless-retry-count"  # of the SDKs of OpenAI and Anthropic
@@ -66,8 +67,6 @@ def make_app(find: Callable[[Request], Answerer], rules: Rules, prefixes: Iterab
     app = FastAPI(title="rolecall gateway", openapi_url=None)
     app.add_middleware(Guard, rules)
     app.add_exception_handler(HTTPException, _describe_http_error)
-    app.add_exception_handler(404, _describe_http_error)
-    app.add_exception_handler(405, _describe_http_error)
     app.add_exception_handler(Exception, _describe_bug)
     doors = Doors(find)
     for prefix in prefixes:
@@ -162,7 +161,7 @@ class Doors:
 
     async def _count(self, dialect: Dialect, request: Request, body: JsonObject) -> Response:
         read = dialect.read_request(body)
-        tokens = await self._find(request).count_tokens(_agent_of(request), read)
+        tokens = await self._find(request).count_tokens(_read_agent(request), read)
         return JSONResponse(dialect.write_token_count(tokens))
 
     async def _reply(
@@ -172,7 +171,7 @@ class Doors:
         read = dialect.read_request(body)
         is_retry = request.headers.get(RETRY_COUNT, "0") != "0"
         answering = asyncio.ensure_future(
-            answerer.answer(_agent_of(request), read, body_digest=body_digest, is_retry=is_retry)
+            answerer.answer(_read_agent(request), read, body_digest=body_digest, is_retry=is_retry)
         )
         if not read.is_streamed:
             return JSONResponse(dialect.write_reply(await answering, read))
@@ -196,7 +195,7 @@ async def _stream(
         yield dialect.write_error_event(error)
 
 
-def _agent_of(request: Request) -> str:
+def _read_agent(request: Request) -> str:
     return str(request.path_params.get("agent", ""))
 
 
@@ -219,9 +218,9 @@ def refuse(dialect: Dialect, error: RequestError) -> JSONResponse:
 
 
 async def _describe_http_error(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 404
+    assert isinstance(error, HTTPException), "registered for these alone"
     message = f"{request.method} {request.url.path} is not answered here"
-    return refuse(choose_dialect(request.url.path), RequestError(status, message))
+    return refuse(choose_dialect(request.url.path), RequestError(error.status_code, message))
 
 
 async def _describe_bug(request: Request, error: Exception) -> Response:
