@@ -15,6 +15,7 @@ from rolecall.core.tags import find_tag, thinking, visible
 from rolecall.core.types import Message
 from rolecall.grading.math.answers import extract
 from rolecall.models.loading import load_tokenizer
+from tests.layouts import LAYOUTS, tokenizer_of
 from tests.toy import agent, turn
 
 QWEN3_LIKE = (
@@ -213,3 +214,14 @@ def test_a_conversation_may_begin_with_an_own_turn(tokenizer):
     begin = ids.index(sampled[0])
     assert ids[begin : begin + len(sampled)] == sampled.tolist()
     assert ids.count(tokenizer.eos_token_id) == 2
+
+
+def test_a_conversation_of_many_turns_has_a_prompt():
+    tokenizer = tokenizer_of(LAYOUTS["qwen"])
+    said = encode(tokenizer, "ok<|im_end|>")
+    messages = [Message("user", "a")]
+    for number in range(600):
+        messages += [Message("assistant", "ok", tokens=said), Message("user", f"q{number}")]
+    prompt = tokenizer.decode(prompt_ids(tokenizer, messages, options={}))
+    assert prompt.count("ok<|im_end|>") == 600
+    assert prompt.endswith("q599<|im_end|>\n<|im_start|>assistant\n")

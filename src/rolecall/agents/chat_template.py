@@ -31,6 +31,7 @@ else:
     Tokenizer = Any  # a config is checked before transformers is imported, which takes seconds
 
 KEPT = 256  # texts whose tokens are remembered
+DEEPEST = 100  # sampled turns that one call goes back through, each inside the next
 KEPT_PROMPTS = 2048  # of as many conversations that go on
 
 
@@ -52,6 +53,9 @@ def prompt_ids(
     messages = fold_system(tokenizer, messages)
     template, listed = str(tokenizer.chat_template), tools or []
     schemas = _break_schemas(tokenizer, template, _Schemas(repr(listed), listed))
+    sampled = [index for index, message in enumerate(messages) if message.tokens is not None]
+    for index in sampled[DEEPEST::DEEPEST]:  # each is remembered, and the next goes on from it
+        _prompt_ids(tokenizer, _asked(tokenizer, messages[:index], options, schemas))
     return _prompt_ids(tokenizer, _asked(tokenizer, messages, options, schemas)).copy()
 
 
