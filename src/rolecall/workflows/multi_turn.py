@@ -18,7 +18,8 @@ async def multi_turn(team: Team, task: Task, world: World, max_turns: PositiveIn
     max_turns: most actions.
     """
     seen = team.observation
-    messages: list[Said] = [task.prompt, seen] if seen.text else [task.prompt]
+    messages: list[Said] = [task.prompt] if task.prompt or not seen.text else []
+    messages += [seen] if seen.text else []
     for number in range(max_turns):
         action = await team.actor(*messages)
         seen = await world.step("actor", action.visible)

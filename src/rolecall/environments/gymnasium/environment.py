@@ -14,6 +14,7 @@ from rolecall.core.optional import optional
 from rolecall.core.types import Episode, Task
 from rolecall.environments.gymnasium.actions import Actions, Show, choose_display, describe_actions
 from rolecall.environments.gymnasium.tasks import Seeds
+from rolecall.environments.returns import check_bounds, scale_return
 from rolecall.tools.functions import run_in_thread
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ class GymnasiumEnvironment:
 
         Raises ValueError for spaces that cannot be played.
         """
-        if not low < high or penalty < 0:
-            raise ValueError(f"low {low} must be below high {high}, penalty {penalty} not below 0")
+        check_bounds(low, high)
+        if penalty < 0:
+            raise ValueError(f"penalty is {penalty:g}; write 0 or more")
         gymnasium = optional("gymnasium", extra="gym")
 
         def make_env() -> Env:
@@ -132,11 +134,7 @@ class GymnasiumWorld(World):
     async def score(self, episode: Episode) -> dict[str, float]:
         """Scale the sum of rewards to 0 .. 1; raises ValueError unless it is in `low` .. `high`."""
         episode.metrics["count/illegal_actions"] = float(self.num_illegal)
-        share = (self.total - self.play.low) / (self.play.high - self.play.low)
-        if not -1e-9 <= share <= 1 + 1e-9:
-            bounds = f"between low {self.play.low:g} and high {self.play.high:g}"
-            raise ValueError(f"the environment paid {self.total:g}, which is not {bounds}")
-        return {"team": min(1.0, max(0.0, share))}
+        return {"team": scale_return(self.total, low=self.play.low, high=self.play.high)}
 
     async def close(self) -> None:
         """Close the environment.
