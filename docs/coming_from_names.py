@@ -14,7 +14,7 @@ MRLM: Names = [
         ["rolecall train FILE --output DIR --resume"],
         "FILE after `rolecall import`; a second start continues even without --resume",
     ),
-    ("mrlm serve", [], "not here: environments run in the process that trains"),
+    ("mrlm serve -e math,code -p PORT", ["rolecall serve environments math,code --port PORT"], ""),
     ("mrlm eval", ["rolecall eval RUN"], "avg@n and pass@k; `--json FILE`"),
     ("mrlm collect", [], "not here: episodes of a run lie in its folder as Parquet"),
     ("mrlm info", ["rolecall info"], ""),
@@ -103,8 +103,8 @@ MRLM: Names = [
     ),
     (
         "EnvironmentServer, serve, RemoteEnvironment",
-        [],
-        "not here: environments run in the process that trains",
+        ["rolecall.environments.remote.environment:RemoteEnvironment"],
+        "`rolecall serve environments`; the protocol is MRLM's",
     ),
     (
         "DDP and FSDP set-up, GPU selection",

@@ -146,6 +146,7 @@ workflow: {name: solver_verifier, rounds: 2}    # or path/to/mine.py:my_workflow
 | `data_science` | `engineer`, `modeler`, `analyst` with files passing between them (MAPPA) |
 | `self_play` | `player`s of a turn-based game; `policies.X.opponent_pool` gives one of them earlier weights |
 | `graph` | your own, as a table of who reads whom |
+| `remote` | the server of the environment says who acts: [Environments on servers](remote.md) |
 | `external` | a program written elsewhere, which asks by HTTP: [Programs written elsewhere](external.md) |
 
 Two agents can play one role under names of their own (`team.NAME.role`). A workflow of your own is one
@@ -252,7 +253,7 @@ def page() -> str:
 
 
 def main() -> None:
-    drawn = set(BUILT_IN["workflow"]) - {"external"}  # whose conversation is a program's
+    drawn = set(BUILT_IN["workflow"]) - {"external", "remote"}  # conversations of others
     assert set(SAYS) == drawn, "a team has no conversation here"
     folder = HERE / "teams"
     folder.mkdir(exist_ok=True)

@@ -37,8 +37,8 @@ SHOWS = {
 }
 # Those that are quick, and those that show their own progress or serve until they are ended.
 OTHERS = {
-    "show", "compare", "import", "info", "fetch", "tiny build", "serve sandbox", "serve search",
-    "serve team",
+    "show", "compare", "import", "info", "fetch", "tiny build", "serve environments",
+    "serve sandbox", "serve search", "serve team",
 }  # fmt: skip
 
 

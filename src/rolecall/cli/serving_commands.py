@@ -1,8 +1,9 @@
-"""Declares the servers: serve sandbox, serve search and serve team."""
+"""Declares the servers: serve environments, serve sandbox, serve search and serve team."""
 
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,41 @@ TokenEnv = Annotated[
 ]
 Host = Annotated[str, typer.Option(help="Address; the default is this machine alone.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port.")]
+
+
+class Protocol(StrEnum):
+    """The protocols of `serve environments`."""
+
+    grpc = "grpc"
+    openenv = "openenv"
+
+
+def serve_environments(
+    names: Annotated[
+        str, typer.Argument(metavar="NAME[,NAME]", help="Recipes or YAML files, with commas.")
+    ],
+    protocol: Annotated[
+        Protocol, typer.Option(help="grpc: that of MRLM. openenv: that of OpenEnv.")
+    ] = Protocol.grpc,
+    host: Host = "127.0.0.1",
+    port: Port = 50051,
+    token_env: TokenEnv = None,
+    tls_key: Annotated[Path | None, typer.Option(help="File of a private key, for TLS.")] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="File of the certificate chain, for TLS.")
+    ] = None,
+) -> None:
+    """Let agents that are elsewhere play the teams of configs, whose rewards they get."""
+    with ends_at_once():
+        from rolecall.runs.serve_environments import Binding, serve
+
+    pair = None
+    if tls_key is not None and tls_certificate is not None:
+        pair = (tls_key, tls_certificate)
+    elif tls_key is not None or tls_certificate is not None:
+        raise ConfigError("--tls-key and --tls-certificate belong together; name both or none")
+    sources = [name.strip() for name in names.split(",") if name.strip()]
+    serve(sources, protocol.value, Binding(host, port, token_in(token_env), pair))
 
 
 def serve_sandbox(

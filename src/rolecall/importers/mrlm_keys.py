@@ -19,8 +19,8 @@ MODEL: dict[str, Key] = {
 TASKS: dict[str, Key] = {
     "env_type": read("environment.name"),
     "mode": refuse("the environment of a run is one that trains", "server"),
-    "remote": refuse("environments run in this process", False),
-    "server_address": refuse("environments run in this process"),
+    "remote": refuse("write environment: {name: remote, address: HOST:PORT}", False),
+    "server_address": refuse("write environment: {name: remote, address: HOST:PORT}"),
     "dataset": read("environment.train"),
     "problems": refuse("write them to a file, and name it in environment.train"),
     "timeout": read("environment.wall_s", 5),

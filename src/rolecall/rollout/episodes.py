@@ -192,7 +192,7 @@ async def play(
     episode = Episode(id=name, task=task, attempt=attempt, seed=seed, split=split)
     episode.step = step if isinstance(step, int) else None
     episode.counted_agent = context.counted_agent
-    return await _play(context, episode)
+    return await play_episode(context, episode)
 
 
 async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -> Episode:
@@ -208,10 +208,10 @@ async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -
     again.judged_score, again.error = None, None
     again.is_truncated = again.is_mistake = False
     recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
-    return await _play(context, again, swap=swap, recorded=recorded)
+    return await play_episode(context, again, swap=swap, recorded=recorded)
 
 
-async def _play(
+async def play_episode(
     context: RolloutContext,
     episode: Episode,
     *,

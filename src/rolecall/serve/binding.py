@@ -25,11 +25,7 @@ def answer_at(host: str, port: int, app: FastAPI, *, token: str, **options: Any)
     """
     check_address(host, token=token)
     uvicorn = optional("uvicorn", extra="serve")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        socket.create_server((host, port), family=family).close()
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    check_port(host, port)
     uvicorn.Server(settings(app, host=host, port=port, **options)).run()
 
 
@@ -40,6 +36,15 @@ def check_address(host: str, *, token: str) -> None:
             f"--host {host} can be reached from other machines, and anybody could ask: name the "
             "environment variable of a token with --token-env, or listen on 127.0.0.1"
         )
+
+
+def check_port(host: str, port: int) -> None:
+    """Check that a server can listen at an address; raises ConfigError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
 def settings(app: FastAPI, **options: Any) -> Config:
