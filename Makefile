@@ -104,11 +104,11 @@ $(VENV)/llama-cpp: $(VENV)/bench
 $(VENV)/vllm: $(VENV)/bench
 	touch $@
 
-# Frameworks whose programs are trained as they are, in an environment of their own: rolecall runs
-# them through `workflow.python`, and needs nothing of them.
-build/frameworks: examples/frameworks/requirements.txt $(VENV)/dev
+# Frameworks whose programs are trained as they are, each folder of examples in an environment of its
+# own: rolecall runs them through `workflow.python`, and needs nothing of them.
+build/frameworks build/verifiers: build/%: examples/%/requirements.txt $(VENV)/dev
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $@
-	$(BIN)/uv pip install --quiet --python $@/bin/python -r examples/frameworks/requirements.txt
+	$(BIN)/uv pip install --quiet --python $@/bin/python -r $<
 	touch $@
 
 # vLLM, Ray, TRL and torchrun start processes that use every core: they have the machine to
