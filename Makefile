@@ -111,6 +111,12 @@ build/frameworks build/verifiers: build/%: examples/%/requirements.txt $(VENV)/d
 	$(BIN)/uv pip install --quiet --python $@/bin/python -r $<
 	touch $@
 
+# NeMo-Gym wants Python 3.12, of pyenv or what uv finds; its tests are skipped where there is none.
+PYTHON312 := $(firstword $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python) 3.12)
+build/nemo_gym: examples/nemo_gym/requirements.txt $(VENV)/dev
+	-$(BIN)/uv venv --quiet --clear --python $(PYTHON312) $@ && \
+		$(BIN)/uv pip install --quiet --python $@/bin/python -r $< && touch $@
+
 # vLLM, Ray, TRL and torchrun start processes that use every core: they have the machine to
 # themselves. Suites that pass are written into .ci/passed.json, and `.ci/run` leaves them out until
 # a file changes that they depend on. `make test-alone SUITES=ray` runs one.

@@ -13,12 +13,15 @@ from rolecall.agents.agent import Policy
 from rolecall.core.interfaces.engine import Request, Sampling
 from rolecall.core.types import Episode, Task
 from rolecall.engines.scripted import ScriptedEngine
+from rolecall.environments.external import ExternalEnvironment
 from rolecall.gateway.server import Gateway
 from rolecall.gateway.session import Session, SessionLimits
+from rolecall.rewards.correct import correct
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime import call_tree
 from rolecall.runtime.call_tree import task_factory
 from rolecall.workflows.base import Workflow
+from rolecall.workflows.external import close_host, external
 from tests.toy import Letters, agent
 
 WIRE = Path(__file__).resolve().parents[3] / "shared/wire"
@@ -41,6 +44,11 @@ def begins(longer, shorter) -> bool:
 def continues(later, earlier) -> bool:
     """Whether a prompt begins with the prompt and the tokens of an earlier turn."""
     return begins(later.prompt, [*earlier.prompt, *earlier.tokens])
+
+
+def compute(prompt: str) -> str:
+    """Return the answer of `Compute 2+3+4.`"""
+    return str(sum(map(int, prompt.removeprefix("Compute ").removesuffix(".").split("+"))))
 
 
 async def no_reward(episode, world):
@@ -91,6 +99,27 @@ def play_session(
         await session.close()
 
     return _play(tokenizer, says, ask, names=("solver",))
+
+
+def play_scored(
+    tokenizer, says: list[str], tables: list[str], *, names: tuple[str, ...], **options: Any
+) -> Episode:
+    """Play the first training task of two tables with an external program that scores it."""
+    texts = iter(says)
+    environment = ExternalEnvironment(*tables)
+    policy = Policy("p", tokenizer, ScriptedEngine(tokenizer, lambda request: next(texts)))
+    agents = {name: agent(name, policy, sampling=Sampling(max_tokens=200)) for name in names}
+    rewards = {"correct": (correct, 1.0)}
+    context = RolloutContext(agents, external, options, environment, rewards=rewards)
+
+    async def main() -> Episode:
+        asyncio.get_running_loop().set_task_factory(task_factory)
+        try:
+            return await play(context, environment.tasks("train")[0])
+        finally:
+            await close_host()
+
+    return asyncio.run(main())
 
 
 def _play(tokenizer, says, ask, *, names: tuple[str, ...], **options: Any) -> Episode:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from rolecall.agents.agent import Policy
-from rolecall.core.interfaces.engine import Sampling
 from rolecall.core.types import Episode
-from rolecall.engines.scripted import ScriptedEngine
 from rolecall.environments.external import ExternalEnvironment
 from rolecall.grading.math.answers import extract
-from rolecall.rewards.correct import correct
-from rolecall.rollout.episodes import RolloutContext, play
-from rolecall.runtime.call_tree import task_factory
 from rolecall.storage.episode_io import read_parquet
-from rolecall.workflows.external import close_host, external
-from tests.gateway.doors import continues
+from tests.gateway.doors import compute, continues, play_scored
 from tests.layouts import LAYOUTS, tokenizer_of
-from tests.toy import agent, command
+from tests.toy import command
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/verifiers"
@@ -58,31 +50,16 @@ def change(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def compute(prompt: str) -> str:
-    """Return the answer of `Compute 2+3+4.`"""
-    return str(sum(map(int, prompt.removeprefix("Compute ").removesuffix(".").split("+"))))
-
-
 def play_one(folder: Path, *says: str, **options) -> Episode:
     """Play the first task, whose answer stands in the replies as ANSWER."""
-    environment = ExternalEnvironment(*(str(folder / f"{split}.jsonl") for split in TASKS))
-    [task, *_] = environment.tasks("train")
-    replies = (text.replace("ANSWER", compute(task.prompt)) for text in says)
-    policy = Policy("p", QWEN, ScriptedEngine(QWEN, lambda request: next(replies)))
-    names = ("solver", "verifier")
-    agents = {name: agent(name, policy, sampling=Sampling(max_tokens=200)) for name in names}
+    task = ExternalEnvironment(*tables(folder)).tasks("train")[0]
+    replies = [text.replace("ANSWER", compute(task.prompt)) for text in says]
     options |= {"function": f"{folder}/verifiers_env.py:run", "python": str(PYTHON)}
-    rewards = {"correct": (correct, 1.0)}
-    context = RolloutContext(agents, external, options, environment, rewards=rewards)
+    return play_scored(QWEN, replies, tables(folder), names=("solver", "verifier"), **options)
 
-    async def main() -> Episode:
-        asyncio.get_running_loop().set_task_factory(task_factory)
-        try:
-            return await play(context, task)
-        finally:
-            await close_host()
 
-    return asyncio.run(main())
+def tables(folder: Path) -> list[str]:
+    return [str(folder / f"{split}.jsonl") for split in TASKS]
 
 
 def test_the_seats_of_an_environment_are_trained_on_exact_tokens(example, tmp_path):
