@@ -37,9 +37,11 @@ def served(*names, path="", **options):
     def wrap(test):
         def whole():
             async def inside():
-                async with serve_openenv(*names, **options) as url:
-                    async with connect(url.replace("http", "ws") + f"{path}/ws") as socket:
-                        await test(Client(socket), url)
+                async with (
+                    serve_openenv(*names, **options) as url,
+                    connect(url.replace("http", "ws") + f"{path}/ws") as socket,
+                ):
+                    await test(Client(socket), url)
 
             run(inside)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,14 +16,14 @@ from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import needs
 from rolecall.core.types import Message
 from rolecall.environments.remote.world import Scene
-from rolecall.runtime.call_tree import outside
+from rolecall.runtime.call_tree import outside, waiting
 
 with needs("websockets", extra="remote"):
     from websockets.asyncio.client import ClientConnection, connect
     from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 MESSAGE_BYTES = 100 << 20
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 2.0  # for a place on a server that is full
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 2.0  # between two tries to begin a session
 REFUSED = (401, 403, 404)  # statuses with which no other session would begin
 WHOLE = "json"  # the agent's text is the whole action
 
@@ -69,11 +70,37 @@ class ServerError(InfrastructureError):
         self.code, self.message = code, message
 
 
+class Places:
+    """Lets episodes wait, in their order, until a session on a full server ends."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self, longest_s: float) -> None:
+        """Wait until a session of this process ends, at most that long."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            with waiting():  # those that have a session may need an engine until then
+                await asyncio.wait([turn], timeout=longest_s)
+        finally:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+
+    def free(self) -> None:
+        """Wake the episode that has waited longest."""
+        if self._waiting:
+            self._waiting.popleft().set_result(None)
+
+
 class OpenEnvConnection:
     """One session of an environment at an address such as `ws://localhost:8000/ws`."""
 
-    def __init__(self, address: str, form: Form, *, timeout_s: float, token: str) -> None:
+    def __init__(
+        self, address: str, form: Form, places: Places, *, timeout_s: float, token: str
+    ) -> None:
         self.address, self.form, self.timeout_s = address, form, timeout_s
+        self._places = places
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._socket: ClientConnection | None = None
         self._scene = Scene()
@@ -110,11 +137,12 @@ class OpenEnvConnection:
     async def close(self) -> None:
         if self._socket is not None:
             await self._socket.close()
+            self._places.free()
 
     async def _begin(self, options: JsonObject) -> JsonObject:
-        """Connect and reset. A server that is full or not there is waited for.
+        """Connect and reset. A server that is not there is waited for, one that is full for long.
 
-        Raises InfrastructureError where it stays so.
+        Raises InfrastructureError where it does not come.
         """
         wait_s, deadline = FIRST_WAIT_S, asyncio.get_running_loop().time() + self.timeout_s
         while True:
@@ -124,13 +152,13 @@ class OpenEnvConnection:
             except ServerError as error:
                 if error.code != "CAPACITY_REACHED":
                     raise
-                problem: Exception = error
+                self._socket = None
+                await self._places.wait(LONGEST_WAIT_S)
             except OSError as error:
-                problem = error
-            if asyncio.get_running_loop().time() + wait_s > deadline:
-                raise InfrastructureError(f"{self.address}: {problem}") from problem
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                if asyncio.get_running_loop().time() + wait_s > deadline:
+                    raise InfrastructureError(f"{self.address}: {error}") from error
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     async def _connect(self) -> ClientConnection:
         try:

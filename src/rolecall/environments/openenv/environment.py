@@ -13,10 +13,12 @@ from rolecall.environments.openenv.client import (
     WHOLE,
     Form,
     OpenEnvConnection,
+    Places,
     is_for_agents,
     socket_address,
 )
 from rolecall.environments.remote.world import RemoteWorld, Scale, ServerTasks, read_token
+from rolecall.runtime.per_loop import PerLoop
 
 
 class OpenEnvEnvironment:
@@ -57,13 +59,14 @@ class OpenEnvEnvironment:
         if timeout_s <= 0:
             raise ValueError(f"timeout_s is {timeout_s:g}; write a number above 0")
         self.timeout_s, self.token = timeout_s, read_token(token_env)
+        self._places = PerLoop(Places)
 
     def tasks(self, split: str) -> Sequence[Task]:
         return ServerTasks(split, source=self.url, test_size=self.test_size, prompt=self.rules)
 
     def open(self, task: Task, *, seed: int) -> World:
         connection = OpenEnvConnection(
-            self.address, self.form, timeout_s=self.timeout_s, token=self.token
+            self.address, self.form, self._places.get(), timeout_s=self.timeout_s, token=self.token
         )
         return RemoteWorld(connection, task, self.scale)
 
