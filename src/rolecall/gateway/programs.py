@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
@@ -17,12 +16,10 @@ from rolecall.core.errors import RunEndingError
 from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.optional import optional
 from rolecall.gateway import warm_worker
-from rolecall.runtime.call_tree import outside
+from rolecall.runtime.forking.client import ForkEndedError, ForkServer, PreloadError, PythonError
 
 log = logging.getLogger("rolecall")
-START_S = 120.0  # for a worker to import what a program needs
 HTTP_ACCEPTED = 202
-MOST_LINE = 16 << 20  # bytes of an answer
 
 
 class ProgramError(RuntimeError):
@@ -36,49 +33,32 @@ class WarmWorker:
     """
 
     def __init__(self, function: str, *, python: str = "") -> None:
-        self.file, _, self.function = function.rpartition(":")
-        self.python = python or sys.executable
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._process: asyncio.subprocess.Process | None = None
-        self._starting = asyncio.Lock()
+        self.file, _, name = function.rpartition(":")
+        path = str(Path(self.file).expanduser())
+        script = Path(warm_worker.__file__)
+        self._server = ForkServer(script, [path, name], label=self.file, python=python)
 
     async def start(self) -> None:
         """Start the process; raises RunEndingError if its file cannot be used."""
-        async with self._starting:
-            if self._process is not None:
-                return
-            self._folder = tempfile.TemporaryDirectory(prefix="rolecall-")
-            script, path = str(Path(warm_worker.__file__)), str(Path(self.file).expanduser())
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    self.python, script, self._address, path, self.function,
-                    stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.STDOUT,
-                )  # fmt: skip
-            except OSError as error:
-                message = f"workflow.python: {self.python!r} cannot be run: {error.strerror}"
-                raise RunEndingError(message) from error
-            self._process = process
-            problem = await self._read_problem(process)
-            if problem:
-                raise RunEndingError(f"workflow.function: {problem}")
-            outside(_log_output(process, self.file))
+        try:
+            await self._server.start()
+        except PythonError as error:
+            raise RunEndingError(f"workflow.python: {error}") from error
+        except PreloadError as error:
+            raise RunEndingError(f"workflow.function: {error}") from error
 
     async def run(self, task: JsonObject, environment: Mapping[str, str]) -> JsonValue:
         """Return what one call returns. Raises ProgramError; a cancelled call is killed."""
         await self.start()
-        reader, writer = await asyncio.open_unix_connection(self._address, limit=MOST_LINE)
-        process_id = 0
         try:
-            line = json.dumps({"environment": dict(environment), "task": task})
-            writer.write(line.encode() + b"\n")
-            process_id = int((await _read_line(reader))["pid"])
-            result = await _read_line(reader)
-        finally:
-            writer.close()
-            if process_id:
-                with suppress(ProcessLookupError):
-                    os.killpg(process_id, signal.SIGKILL)  # what it has started, too
+            fork = await self._server.connect()
+            try:
+                fork.send({"environment": dict(environment), "task": task})
+                result = await fork.receive()
+            finally:
+                fork.kill()
+        except ForkEndedError as error:
+            raise ProgramError("the program ended without an answer; was it killed?") from error
         if "error" in result:
             log.info("%s: %s", self.file, result.get("traceback", ""))
             raise ProgramError(result["error"])
@@ -87,32 +67,7 @@ class WarmWorker:
 
     async def close(self) -> None:
         """End the process."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-            self._process = None
-        if self._folder is not None:
-            self._folder.cleanup()
-
-    @property
-    def _address(self) -> str:
-        assert self._folder is not None, "made by start"
-        return f"{self._folder.name}/socket"
-
-    async def _read_problem(self, process: asyncio.subprocess.Process) -> str:
-        """Return what the worker finds wrong with its file, once it has imported its modules."""
-        assert process.stdout is not None
-        output = ""
-        try:
-            async with asyncio.timeout(START_S):
-                while line := (await process.stdout.readline()).decode(errors="replace"):
-                    if line.startswith('{"problem": '):
-                        return str(json.loads(line)["problem"])
-                    output = line.strip()
-        except TimeoutError:
-            return f"{self.file} was not imported within {START_S:g} s"
-        return f"{self.python} ended before it could run {self.file}: {output}"
+        await self._server.close()
 
 
 async def run_command(
@@ -170,19 +125,3 @@ async def call_url(url: str, task: JsonObject, finished: Awaitable[JsonValue]) -
         raise ProgramError(f"{url} answered no JSON: {error}") from error
     finally:
         ending.cancel()
-
-
-async def _read_line(reader: asyncio.StreamReader) -> JsonObject:
-    line = await reader.readline()
-    if not line.endswith(b"\n"):
-        raise ProgramError("the program ended without an answer; was it killed?")
-    read: JsonObject = json.loads(line)
-    return read
-
-
-async def _log_output(process: asyncio.subprocess.Process, file: str) -> None:
-    """Write what programs print into the run's log."""
-    assert process.stdout is not None
-    with suppress(ValueError):  # a line that is too long
-        while line := await process.stdout.readline():
-            log.info("%s: %s", file, line.decode(errors="replace").rstrip())

@@ -1,0 +1,1 @@
+"""Forks processes of one that has imported what they need."""
