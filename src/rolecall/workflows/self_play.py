@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
+from rolecall.core.interfaces.turn_based import TurnBased
 from rolecall.core.types import Task, Turn
-from rolecall.environments.games.environment import GameWorld
 from rolecall.workflows.base import workflow
 
 
@@ -15,12 +15,12 @@ async def self_play(team: Team, task: Task, world: World, swap_seats: bool = Fal
 
     swap_seats: whether the seats are drawn for each episode; then a seat is no agent's own.
     """
-    if not isinstance(world, GameWorld):
+    if not isinstance(world, TurnBased):
         raise ValueError(f"self_play needs a game to play, not {type(world).__name__}")
     players = team.role("player")
     if swap_seats:
         team.random("seats").shuffle(players)
-    world.seat_agents([player.agent.name for player in players])
+    await world.seat_agents([player.agent.name for player in players])
     members = {player.agent.name: player for player in players}
     while (name := world.player()) is not None:
         seat = str(world.seat(name))

@@ -124,7 +124,7 @@ class GameWorld(World):
         self.warned = False
         self.num_illegal = 0
 
-    def seat_agents(self, names: list[str]) -> None:
+    async def seat_agents(self, names: list[str]) -> None:
         """Seat the agents; `names` are in the order of the seats."""
         if len(names) != self.game.seats:
             raise ValueError(f"the game has {self.game.seats} seats, {len(names)} agents play")
