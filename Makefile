@@ -117,6 +117,12 @@ build/nemo_gym: examples/nemo_gym/requirements.txt $(VENV)/dev
 	-$(BIN)/uv venv --quiet --clear --python $(PYTHON312) $@ && \
 		$(BIN)/uv pip install --quiet --python $@/bin/python -r $< && touch $@
 
+# gem, which pins other versions than rolecall needs: `environment.python` names this Python.
+build/gem: $(VENV)/dev
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $@
+	$(BIN)/uv pip install --quiet --python $@/bin/python gem-llm==0.1.0
+	touch $@
+
 # vLLM, Ray, TRL and torchrun start processes that use every core: they have the machine to
 # themselves. Suites that pass are written into .ci/passed.json, and `.ci/run` leaves them out until
 # a file changes that they depend on. `make test-alone SUITES=ray` runs one.

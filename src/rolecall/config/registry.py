@@ -53,6 +53,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "debate": "rolecall.environments.debate:DebateEnvironment",
         "external": "rolecall.environments.external:ExternalEnvironment",
         "games": "rolecall.environments.games.environment:GameEnvironment",
+        "gem": "rolecall.environments.gem:GemEnvironment",
         "gymnasium": "rolecall.environments.gymnasium.environment:GymnasiumEnvironment",
         "llm": "rolecall.environments.llm.environment:LlmEnvironment",
         "math": "rolecall.environments.math.environment:MathEnvironment",
@@ -63,6 +64,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "remote": "rolecall.environments.remote.environment:RemoteEnvironment",
         "search": "rolecall.environments.search.environment:SearchEnvironment",
         "text": "rolecall.environments.text.environment:TextEnvironment",
+        "textarena": "rolecall.environments.textarena:TextArenaEnvironment",
         "tool_use": "rolecall.environments.tool_use.environment:ToolUseEnvironment",
     },
     "reward": {

@@ -18,6 +18,7 @@ EXTRAS = {  # extra -> module
     "tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio",
     "mcp": "mcp", "coach": "anthropic", "search": "bm25s", "dense": "sentence_transformers",
     "serve": "fastapi", "data": "sklearn", "gym": "gymnasium", "text": "sacrebleu",
+    "textarena": "textarena",
     "weave": "weave", "quantize": "bitsandbytes", "ray": "ray",
 }  # fmt: skip
 

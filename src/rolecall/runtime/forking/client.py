@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -86,13 +87,13 @@ class ForkServer:
         self.python = python or sys.executable
         self.environment = dict(environment or {})
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._starting = asyncio.Lock()
 
     async def start(self) -> None:
         """Start the process unless it runs; raises PythonError and PreloadError."""
         async with self._starting:
-            if self._process is not None:
+            if self._process is not None and self._process.poll() is None:
                 return
             try:
                 await outside(self._start())
@@ -112,11 +113,10 @@ class ForkServer:
         return fork
 
     async def close(self) -> None:
-        """End the process."""
+        """End the process, which may be that of another event loop."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
+            self._process.kill()
+            self._process.wait()
             self._process = None
         if self._folder is not None:
             self._folder.cleanup()
@@ -128,20 +128,25 @@ class ForkServer:
 
     async def _start(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="rolecall-")
-        server = str(Path(fork_server.__file__))
+        command = [self.python, str(Path(fork_server.__file__)), self._address, str(self.script)]
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                self.python, server, self._address, str(self.script), *self.arguments,
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT, env=os.environ | self.environment,
-            )  # fmt: skip
+            self._process = subprocess.Popen(
+                [*command, *self.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=os.environ | self.environment,
+            )
         except OSError as error:
             raise PythonError(f"{self.python!r} cannot be run: {error.strerror}") from error
-        assert self._process.stdout is not None
-        problem = await self._read_problem(self._process.stdout)
+        output = asyncio.StreamReader(limit=MOST_LINE)
+        loop = asyncio.get_running_loop()
+        protocol = asyncio.StreamReaderProtocol(output)
+        await loop.connect_read_pipe(lambda: protocol, self._process.stdout)
+        problem = await self._read_problem(output)
         if problem:
             raise PreloadError(problem)
-        outside(_log_output(self._process.stdout, self.label))
+        outside(_log_output(output, self.label))
 
     async def _read_problem(self, output: asyncio.StreamReader) -> str:
         """Return what the server finds wrong, once it has imported what its forks need."""
