@@ -76,7 +76,10 @@ def test_other_worlds_are_played(model_folder, make, says, num_turns):
     ("make", "line"),
     [
         ("game:GuessTheNumber-v0", "make: gem has no .*; nearest: game:GuessTheNumber-v0-"),
-        ("game:Wordle-v0-easy", "nltk has not its data 'words'; run `.* -m nltk.downloader words`"),
+        (
+            "game:Wordle-v0-easy",
+            "the data 'words' of nltk is missing; run `.* -m nltk.downloader words`",
+        ),
     ],
 )
 def test_what_cannot_be_made_ends_the_run_with_one_line(monkeypatch, tmp_path, make, line):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
@@ -111,6 +112,14 @@ def test_a_seed_says_which_number_is_to_be_guessed(model_folder):
 )
 def test_an_unknown_game_ends_the_run_with_near_names(make, line):
     environment = TextArenaEnvironment(make)
+    with pytest.raises(RunEndingError, match=line):
+        asyncio.run(environment.check())
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python reads the file of the game")
+def test_a_game_that_is_written_for_a_newer_python_ends_the_run():
+    environment = TextArenaEnvironment("Chess-v0")
+    line = r"SyntaxError: .*; Python 3\.11 cannot read it, name a newer one"
     with pytest.raises(RunEndingError, match=line):
         asyncio.run(environment.check())
 

@@ -109,7 +109,10 @@ def test_a_sum_of_rewards_is_scaled_and_the_suffix_is_shown(model_folder):
     [
         ({"make": "toy:Draw"}, "^make: gem has no 'toy:Draw'; nearest: toy:Draw-v0$"),
         ({"options": {"least": 3}}, "^toy:Draw-v0: make: TypeError: .*'least'"),
-        ({"options": {"most": 0}}, "nltk has not its data 'words'; run `.* -m nltk.downloader"),
+        (
+            {"options": {"most": 0}},
+            "the data 'words' of nltk is missing; run `.* -m nltk.downloader",
+        ),
         ({"python": "no-python"}, "^python: 'no-python' cannot be run"),
     ],
 )

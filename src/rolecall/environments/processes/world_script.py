@@ -124,7 +124,10 @@ def describe(error: Exception) -> dict[str, str]:
     data = NLTK_DATA.search(text)
     if isinstance(error, LookupError) and data:
         command = f"{sys.executable} -m nltk.downloader {data[1]}"
-        text = f"nltk has not its data {data[1]!r}; run `{command}` where there is a network"
+        text = f"the data {data[1]!r} of nltk is missing; run `{command}` where there is a network"
+    if isinstance(error, SyntaxError):
+        version = ".".join(map(str, sys.version_info[:2]))
+        text += f"; Python {version} cannot read it, name a newer one under environment.python"
     return {"type": type(error).__name__, "message": text[:1000]}
 
 
