@@ -9,10 +9,14 @@ from types import ModuleType
 from typing import Any, Literal
 
 from rolecall.core.errors import ConfigError, first_line
+from rolecall.core.versions import check_versions
 
 
 def optional(module: str, *, extra: str, key: str = "") -> ModuleType:
-    """Import a module; raises ConfigError, under `key` if it is set, if the module is missing."""
+    """Import a module.
+
+    Raises ConfigError, under `key` if it is set, if the module is missing or of a wrong version.
+    """
     with needs(module, extra=extra, key=key):
         return importlib.import_module(module)
 
@@ -24,13 +28,17 @@ def needs(package: str, *, extra: str, key: str = "") -> Iterator[None]:
     with needs("gymnasium", extra="gym"):
         import gymnasium
     """
+    prefix = f"{key}: " if key else ""
     try:
         yield
     except ImportError as error:
-        prefix = f"{key}: " if key else ""
         raise ConfigError(
             f"{prefix}{package} is not installed: pip install 'rolecall[{extra}]' ({error})"
         ) from error
+    try:
+        check_versions(extra, package)
+    except ConfigError as error:
+        raise ConfigError(*(f"{prefix}{problem}" for problem in error.problems)) from error
 
 
 def sentence_model(kind: Literal["SentenceTransformer", "CrossEncoder"], model: str) -> Any:

@@ -14,6 +14,7 @@ from rolecall.config.schema import Config, Named, RewardConfig
 from rolecall.config.user_code_location import locate_definition
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import Options
+from rolecall.core.versions import check_versions
 from rolecall.engines.backend import engine_backends
 from rolecall.learners.backend import learner_backend
 from rolecall.rollout.episodes import Reward
@@ -58,11 +59,14 @@ class Plan:
 
 
 def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
-    """Read a file and check it. Raises ConfigError with a line for each problem.
+    """Read a file and check it, and the versions of packages.
+
+    Raises ConfigError with a line for each problem.
 
     A wrong entry does not hide what else does not fit, except in its own section, whose problems
     may come from it.
     """
+    check_versions()
     try:
         return validate(load(path, overrides))
     except UnreadableError as error:
