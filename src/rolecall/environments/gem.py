@@ -9,9 +9,9 @@ from pydantic import PositiveFloat
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.json_types import Options
 from rolecall.core.types import Episode, Task
+from rolecall.environments.gymnasium.returns import check_bounds, scale_return
 from rolecall.environments.gymnasium.tasks import Seeds
 from rolecall.environments.processes.worlds import WorldProcess, WorldProcesses
-from rolecall.environments.returns import check_bounds, scale_return
 
 DEFAULT_RULES = "Act in the world that is described below."
 

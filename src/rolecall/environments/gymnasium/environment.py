@@ -13,8 +13,8 @@ from rolecall.core.json_types import Options
 from rolecall.core.optional import optional
 from rolecall.core.types import Episode, Task
 from rolecall.environments.gymnasium.actions import Actions, Show, choose_display, describe_actions
+from rolecall.environments.gymnasium.returns import check_bounds, scale_return
 from rolecall.environments.gymnasium.tasks import Seeds
-from rolecall.environments.returns import check_bounds, scale_return
 from rolecall.tools.functions import run_in_thread
 
 if TYPE_CHECKING:

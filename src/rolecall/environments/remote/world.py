@@ -12,7 +12,7 @@ from rolecall.core.json_types import JsonObject
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Message, Task
 from rolecall.data.sources import LazyTasks
-from rolecall.environments.returns import check_bounds, scale_return
+from rolecall.environments.gymnasium.returns import check_bounds, scale_return
 from rolecall.runtime.secret_texts import remember_secret
 
 
