@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rolecall.core.json_types import JsonObject
@@ -214,6 +214,7 @@ def as_said(reply: TurnReply) -> Said:
 
 
 @given(st.integers(0, 2**32))
+@example(8794)  # a call of another id behind a message without one, in Responses
 @settings(max_examples=40, deadline=None)
 def test_own_turns_are_found_in_whatever_form_they_come_back(seed):
     play_one(seed)

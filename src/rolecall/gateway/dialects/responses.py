@@ -188,14 +188,14 @@ def _read_items(items: Sequence[JsonObject]) -> Iterator[ForeignMessage]:
                 by_reply[str(item.get("id", "")).removeprefix("msg_")] = entry
         elif kind == "function_call":
             call = _read_call(item, number)
-            owner = by_reply.get(reply_of_call(call.id))
+            reply_id = reply_of_call(call.id)  # "" for a call of somebody else
+            owner = by_reply.get(reply_id) if reply_id else None
             if owner is None and entries and isinstance(entries[-1], _Spoken):
                 owner = entries[-1]
             if owner is None:
                 owner = _Spoken()
                 entries.append(owner)
-            by_reply.setdefault(reply_of_call(call.id), owner)
-            by_reply.pop("", None)
+            by_reply.setdefault(reply_id, owner)
             owner.calls.append(call)
         elif kind == "function_call_output":
             output, call_id = item.get("output"), str(item.get("call_id", ""))
