@@ -13,7 +13,16 @@ from rolecall.engines.scripted import ScriptedEngine
 from rolecall.gateway.session import SessionLimits
 from tests.gateway.doors import address_of, begins, continues, play_program, user
 from tests.layouts import LAYOUTS, tokenizer_of
+from tests.real.models import real_tokenizer
 
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Say how it is.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
 QWEN = tokenizer_of(LAYOUTS["qwen"])
 ADD = {
     "type": "function",
@@ -182,6 +191,38 @@ def test_words_that_nobody_sampled_are_foreign_text():
     [turn] = play_program(QWEN, ["b"], program).turns
     assert turn.parents == ()
     assert "five" in QWEN.decode(turn.prompt)
+
+
+def test_calls_that_nobody_sampled_stand_in_the_form_of_the_template():
+    """Arguments that are no object cannot, and stand in tags as they are."""
+    qwen = real_tokenizer("qwen3-qwen3")
+
+    async def program(client, session):
+        for arguments in ('{"city": "Oslo"}', '{"city": '):
+            function = {"name": "weather", "arguments": arguments}
+            call = {"id": "call_x", "type": "function", "function": function}
+            messages = [
+                user("How is Oslo?"),
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "call_x", "content": "Cold."},
+            ]
+            await client.chat.completions.create(model="solver", messages=messages, tools=[WEATHER])
+
+    native, broken = play_program(qwen, ["b", "c"], program).turns
+    call = {"function": {"name": "weather", "arguments": {"city": "Oslo"}}}
+    whole = qwen.apply_chat_template(
+        [
+            user("How is Oslo?"),
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "Cold."},
+        ],
+        tools=[WEATHER],
+        add_generation_prompt=True,
+        tokenize=False,
+    )
+    assert qwen.decode(native.prompt) == whole
+    assert '"arguments": {"city":}' in qwen.decode(broken.prompt)
+    assert native.parents == broken.parents == ()
 
 
 def test_a_marked_retry_finds_the_turn_and_an_equal_request_is_another_one():

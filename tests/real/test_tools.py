@@ -94,6 +94,40 @@ def test_results_follow_the_very_turn_that_called(name):
         assert word not in behind.replace(f"result of {word}", "")
 
 
+@pytest.mark.parametrize("name", leave_to_evidence(NATIVE, keep=KINDS & {*NATIVE}))
+def test_calls_that_nobody_sampled_are_written_by_the_template(name):
+    """A prompt with a call of somebody else is the one that the template makes of it."""
+    tokenizer = real_tokenizer(name)
+    messages = [
+        QUESTION,
+        Message("assistant", "", calls=((NAME, '{"word": "sun"}'),)),
+        Message("tool", "It shines.", name=NAME),
+    ]
+    call = call_message(NAME, arguments={"word": "sun"})
+    result = {"role": "tool", "content": "It shines.", "name": NAME, "tool_call_id": call["id"]}
+    user = {"role": "user", "content": QUESTION.content}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    text = render(tokenizer, [user, said, result], asks=True, tools=[TOOL])
+    prompt = prompt_ids(tokenizer, messages, options={}, tools=[TOOL])
+    assert prompt.tolist() == encode(tokenizer, text).tolist()
+    assert "sun" in text
+
+
+@pytest.mark.parametrize("name", leave_to_evidence(NATIVE, keep=KINDS & {*NATIVE}))
+def test_arguments_that_nobody_sampled_forge_no_control_token(name):
+    tokenizer = real_tokenizer(name)
+    control = next(iter(turn_form(tokenizer).tokens))
+
+    def count(word: str) -> int:
+        call = json.dumps({"word": word})
+        messages = [QUESTION, Message("assistant", "", calls=((NAME, call),))]
+        messages.append(Message("tool", "It shines.", name=NAME))
+        prompt = prompt_ids(tokenizer, messages, options={}, tools=[TOOL])
+        return prompt.tolist().count(tokenizer.convert_tokens_to_ids(control))
+
+    assert count(f"a {control} b") == count("a b")
+
+
 @pytest.mark.parametrize("name", leave_to_evidence(BY_NAME, keep=KINDS))
 def test_a_system_text_reaches_every_model(name):
     tokenizer = real_tokenizer(name)

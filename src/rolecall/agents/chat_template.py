@@ -22,7 +22,7 @@ import numpy as np
 from rolecall.agents.control_tokens import SOUGHT, Controls, controls, empty_schema
 from rolecall.agents.tool_form import CALL_ID, call_message, tool_form
 from rolecall.agents.turn_form import render, turn_form
-from rolecall.core.json_types import JsonObject
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.core.types import Ids, Message
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _asked(
 def _all_fields(message: Message) -> tuple[object, ...]:
     sampled = None if message.tokens is None else message.tokens.tobytes()
     return (message.role, message.content, message.name, message.own, message.called, message.tail,
-            sampled)  # fmt: skip
+            message.calls, sampled)  # fmt: skip
 
 
 @lru_cache(maxsize=KEPT_PROMPTS)
@@ -277,7 +277,17 @@ def _shown(message: Message, known: Controls) -> JsonObject:
     name = known.broken(message.name, framed=True)
     role = known.broken(message.role, framed=True)
     shown: JsonObject = {"role": role, "content": content} | ({"name": name} if name else {})
+    shown |= _write_calls(message, known.broken_schema)
     return shown | ({"tool_call_id": CALL_ID} if framed else {})
+
+
+def _write_calls(message: Message, clean: Callable[[JsonValue], Any]) -> JsonObject:
+    """Return the calls of a message for the template, with names and arguments made clean."""
+    calls = [
+        call_message(clean(name), arguments=clean(json.loads(arguments)), number=number)
+        for number, (name, arguments) in enumerate(message.calls)
+    ]
+    return {"tool_calls": calls} if calls else {}
 
 
 def _check(
@@ -299,7 +309,7 @@ def _check(
     if _number(written, forbidden.ids) <= _number_written(tokenizer, bare):
         return
     texts = [m.tail for m in messages]
-    texts += [text for m in messages if m.tokens is None for text in (m.content, m.name)]
+    texts += [text for m in messages if m.tokens is None for text in (m.text, m.name)]
     for text in [*texts, json.dumps(schemas.listed, ensure_ascii=False, default=str)]:
         shown = forbidden.broken(text, framed=True)
         if _number([encode(tokenizer, shown)], forbidden.ids):
@@ -312,7 +322,8 @@ def _check(
 def _bare_fields(message: Message) -> tuple[object, ...]:
     """Return what decides how many control tokens the template writes around a message."""
     last = None if message.tokens is None else message.tokens[-1:].tobytes()
-    return message.role, *own_tags(message), bool(message.name), bool(message.tail), last
+    calls = repr(_write_calls(message, empty_schema))
+    return message.role, *own_tags(message), bool(message.name), bool(message.tail), calls, last
 
 
 @lru_cache(maxsize=KEPT)
@@ -322,6 +333,7 @@ def _number_written(tokenizer: Tokenizer, asked: _Asked) -> int:
         {"role": entry.role, "content": SOUGHT + "".join(own_tags(entry))}
         | ({"name": SOUGHT} if entry.name else {})
         | ({"tool_call_id": CALL_ID} if entry.role == "tool" else {})
+        | _write_calls(entry, empty_schema)
         for entry in asked.messages
     ]
     listed = empty_schema(asked.schemas.listed)

@@ -59,6 +59,13 @@ class Message:
     own: tuple[str, ...] = ()  # tags of the content that we wrote: they are not broken up
     called: tuple[str, ...] = ()  # names of the tools whose results follow, in native form
     tail: str = ""  # what somebody else added to the words of `tokens`
+    calls: tuple[tuple[str, str], ...] = ()  # of tools, with arguments as JSON
+
+    @property
+    def text(self) -> str:
+        """The content, with a line for each call of a tool behind it."""
+        lines = [f"{name}({arguments})" for name, arguments in self.calls]
+        return "\n".join([*([self.content] if self.content else []), *lines])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ spaces, thoughts are left out, ids are lost. What an agent did not say is foreig
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ class History:
                 names |= {call.id: call.name for call in message.calls}
                 recorded = self._find(message, context)
                 if recorded is None:
-                    prompt.append(_write_foreign(message))
+                    prompt.append(_write_foreign(message, format))
                 else:
                     turns.append(recorded.reply.turn)
                     prompt.append(_write_own(message, recorded.reply, format))
@@ -109,12 +110,22 @@ def _write_own(message: ForeignMessage, reply: TurnReply, format: Format) -> Mes
     return own
 
 
-def _write_foreign(message: ForeignMessage) -> Message:
-    """Return words that the agent did not say; calls stand in them as tags."""
-    calls = [write_call(call.name, call.arguments) for call in message.calls]
-    text = "\n".join(piece for piece in (message.text, *calls) if piece)
-    is_forged = text.count(OPEN) + text.count(CLOSE) != 2 * len(calls)
-    return Message("assistant", text, own=() if is_forged or not calls else (OPEN, CLOSE))
+def _write_foreign(message: ForeignMessage, format: Format) -> Message:
+    """Return words that the agent did not say, with calls in the agent's own form or as tags."""
+    if format == "native" and all(_is_object(call.arguments) for call in message.calls):
+        calls = tuple((call.name, call.arguments) for call in message.calls)
+        return Message("assistant", message.text, calls=calls)
+    tags = [write_call(call.name, call.arguments) for call in message.calls]
+    text = "\n".join(piece for piece in (message.text, *tags) if piece)
+    is_forged = text.count(OPEN) + text.count(CLOSE) != 2 * len(tags)
+    return Message("assistant", text, own=() if is_forged or not tags else (OPEN, CLOSE))
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _add_result(

@@ -70,7 +70,7 @@ class Weave:
     def _turn(self, turn: Turn, *, parent: Any) -> None:
         call = self._client.create_call(
             turn.agent,
-            {"messages": [{"role": m.role, "content": m.content} for m in turn.messages]},
+            {"messages": [{"role": m.role, "content": m.text} for m in turn.messages]},
             parent,
             attributes={"agent": turn.agent, "policy": turn.policy, "path": list(turn.path),
                         "chosen": turn.chosen},

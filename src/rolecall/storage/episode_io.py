@@ -83,7 +83,7 @@ def _turn_record(turn: Turn) -> JsonObject:
         value = record[name]
         record[name] = None if value is None else value.tolist()
     record["messages"] = [
-        [m.role, m.content, None if m.tokens is None else m.tokens.tolist(), m.name, m.own]
+        [m.role, m.text, None if m.tokens is None else m.tokens.tolist(), m.name, m.own]
         for m in turn.messages
     ]
     return record
@@ -340,7 +340,7 @@ def _turn_row(turn: Turn) -> JsonObject:
         "path": list(turn.path),
         "index": turn.index,
         "parents": list(turn.parents),
-        "messages": [{"role": m.role, "content": m.content} for m in turn.messages],
+        "messages": [{"role": m.role, "content": m.text} for m in turn.messages],
         "text": turn.text,
         "finish": turn.finish,
         "valid": turn.valid,
