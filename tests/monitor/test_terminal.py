@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from rolecall.core.errors import ConfigError
+from rolecall.core.types import Message, Task
 from rolecall.monitor import terminal
 from rolecall.monitor.dialogue import ending
 from rolecall.monitor.reading import best
@@ -80,6 +81,21 @@ def test_best_and_worst_are_shown_and_returned(tmp_path):
     ]
     assert "It is four." in output(console)
     assert "It is [bold]five[/bold]." in output(console)
+
+
+def test_a_task_of_a_server_is_what_its_first_agent_was_shown(tmp_path):
+    remote = episode("r-0", 0, score=1.0)
+    remote.task = Task("r-0", "", None)
+    remote.turns[0].messages = [Message("system", "Be brief."), Message("user", "What is 2+2?")]
+    folder = make_run(tmp_path / "run", episodes=[remote])
+    for options in ({"number": 1}, {"task": "r-0"}):
+        console = plain()
+        terminal.show(folder, console=console, **options)
+        assert "What is 2+2?" in output(console)
+        assert "reference" not in output(console)
+    console = plain()
+    terminal.show(run_with_a_group(tmp_path / "other"), number=1, console=console)
+    assert "reference: 4" in output(console)
 
 
 def test_a_group_stands_side_by_side(tmp_path):

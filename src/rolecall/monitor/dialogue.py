@@ -18,11 +18,7 @@ NARROWEST = 28  # letters of a column in which an attempt can still be read
 
 def talk_panel(talk: Talk, *, known: dict[str, Colour]) -> RenderableType:
     """Return a panel with one conversation, its task and its reference."""
-    parts: list[RenderableType] = [
-        Text(visible(talk.question)),
-        Text.assemble(("reference: ", "dim"), (visible(talk.reference), "bold")),
-    ]
-    parts += _said(talk, known=known)
+    parts = [*task_lines(talk), *_said(talk, known=known)]
     return Panel(
         Group(*parts),
         title=Text.assemble(_score(talk), f"  {visible(talk.episode)}"),
@@ -30,6 +26,14 @@ def talk_panel(talk: Talk, *, known: dict[str, Colour]) -> RenderableType:
         border_style="dim",
         box=box.ROUNDED,
     )
+
+
+def task_lines(talk: Talk) -> list[RenderableType]:
+    """Return the task, and its reference where it has one."""
+    lines = [Text(visible(talk.question))]
+    if talk.reference:
+        lines.append(Text.assemble(("reference: ", "dim"), (visible(talk.reference), "bold")))
+    return [*lines]
 
 
 def ending(talk: Talk, *, name: str, known: dict[str, Colour], width: int) -> Text:

@@ -223,13 +223,19 @@ def _talk(rows: list[Record]) -> Talk:
     first = rows[0]
     return Talk(
         step=first["step"],
-        question=first["question"],
-        reference=first["reference"],
+        question=first["question"] or _first_message(rows),
+        reference="" if first["reference"] == str(None) else first["reference"],
         answer=first["answer"] or "",
         rewards=dict(first["episode_rewards"] or ()),
         turns=tuple(_turn(row) for row in rows if row["turn"] is not None),
         **{name: first[name] for name in OF_TALK if name != "episode_rewards"},
     )
+
+
+def _first_message(rows: list[Record]) -> str:
+    """Return the newest message that the first turn answers, for a task that a server poses."""
+    messages = next((row["messages"] for row in rows if row["messages"]), None)
+    return str(messages[-1]["content"]) if messages else ""
 
 
 def _turn(row: Record) -> TalkTurn:

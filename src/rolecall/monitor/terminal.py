@@ -15,7 +15,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import Record
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import OVER_SOURCES
-from rolecall.monitor.dialogue import side_by_side, talk_panel
+from rolecall.monitor.dialogue import side_by_side, talk_panel, task_lines
 from rolecall.monitor.live import LiveTable, evaluation_line, notices
 from rolecall.monitor.reading import Extremes, Talk, attempts, best, extremes, held_out, newest_step
 from rolecall.runtime.consoles import PlainConsole
@@ -86,8 +86,8 @@ def show_group(
         first = talks[0]
         palette = colours(turn.agent for talk in talks for turn in talk.turns)
         console.print(Text(f"\n{visible(task)}, {file.stem}", style="bold"))
-        console.print(Text(visible(first.question)))
-        console.print(Text.assemble(("reference: ", "dim"), (visible(first.reference), "bold")))
+        for line in task_lines(first):
+            console.print(line)
         console.print(side_by_side(talks, known=palette, width=console.width))
     return talks
 
