@@ -14,7 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from rolecall.core.errors import ConfigError, InfrastructureError, RunEndingError
 from rolecall.core.seeding import derive_seed
-from rolecall.core.types import Message
+from rolecall.core.types import Message, Task
 from rolecall.environments.openenv.client import Form, socket_address
 from rolecall.environments.openenv.environment import OpenEnvEnvironment
 from rolecall.environments.remote.environment import RemoteEnvironment
@@ -101,6 +101,16 @@ def test_an_agent_of_another_name_plays_alone(kind, model_folder):
                 "ValueError: the server asks agent 'solver', and the team has actor, critic; name"
             )
             await close(environment)
+
+    run(test)
+
+
+def test_a_question_that_the_server_has_not_posed_is_refused(model_folder):
+    async def test():
+        environment = OpenEnvEnvironment("http://localhost:1")
+        team = said_by(model_folder, solver=["x"])
+        episode = await play(context_of(environment, team), Task("q", "What is 2+2?"))
+        assert episode.error.startswith("ValueError: the server of the environment poses the task")
 
     run(test)
 

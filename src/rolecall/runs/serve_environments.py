@@ -100,6 +100,7 @@ async def _serve_grpc(environments: list[HostedEnvironment], binding: Binding) -
     address = f"{binding.host}:{binding.port}"
     server, _ = grpc_service.make_server(service, address, token=binding.token, certificate=pair)
     await server.start()
+    print(f"listening on {address} (gRPC)", flush=True)
     try:
         await server.wait_for_termination()
     finally:
@@ -113,7 +114,7 @@ async def _serve_openenv(environments: list[HostedEnvironment], binding: Binding
     app = load_server("openenv_app").make_app(environments, rules)
     key, chain = binding.certificate or (None, None)
     config = settings(
-        app, host=binding.host, port=binding.port, log_level="warning",
+        app, host=binding.host, port=binding.port, access_log=False,
         ssl_keyfile=key, ssl_certfile=chain,
     )  # fmt: skip
     await uvicorn.Server(config).serve()

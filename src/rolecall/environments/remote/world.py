@@ -97,6 +97,12 @@ class RemoteWorld(World):
         self.num_illegal = 0
 
     async def reset(self) -> Observation:
+        """Begin the task; raises ValueError for one that the server has not posed."""
+        if "reset" not in self.task.info:
+            raise ValueError(
+                "the server of the environment poses the tasks and plays the workflow, so the team "
+                "cannot be asked anything else; write another workflow and environment"
+            )
         self.scene = await self.connection.reset(self.task.info["reset"])
         return Observation(last_text(self.scene))
 
