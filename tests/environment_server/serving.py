@@ -11,6 +11,7 @@ from typing import Any
 import uvicorn
 
 from rolecall.environment_server.grpc_service import EnvironmentService, make_server
+from rolecall.environment_server.hosted import HostedEnvironment
 from rolecall.environment_server.openenv_app import make_app
 from rolecall.runs.serve_environments import open_environment
 from rolecall.runtime.call_tree import task_factory
@@ -36,7 +37,16 @@ def free_port() -> int:
 @asynccontextmanager
 async def serve_grpc(*names: str, port: int = 0, **options: Any) -> AsyncIterator[str]:
     """The address of a server of these recipes."""
-    service = EnvironmentService([open_environment(name) for name in names])
+    async with serve_service(*map(open_environment, names), port=port, **options) as address:
+        yield address
+
+
+@asynccontextmanager
+async def serve_service(
+    *environments: HostedEnvironment, port: int = 0, **options: Any
+) -> AsyncIterator[str]:
+    """The address of a gRPC server of these environments."""
+    service = EnvironmentService(environments)
     server, port = make_server(service, f"127.0.0.1:{port}", **options)
     await server.start()
     try:

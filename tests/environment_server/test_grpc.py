@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import grpc
@@ -13,8 +15,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from rolecall.environment_server import grpc_service
+from rolecall.environment_server.session import Session
 from rolecall.environments.remote.messages import CLASSES, METHODS, SERVICE
-from tests.environment_server.serving import run, serve_grpc
+from rolecall.runs.serve_environments import open_environment
+from rolecall.workflows.base import workflow
+from tests.environment_server.serving import run, serve_grpc, serve_service
 
 pytestmark = pytest.mark.slow
 Code = grpc.StatusCode
@@ -191,6 +196,57 @@ async def test_sessions_are_bounded(channel):
         await refused(more, Code.RESOURCE_EXHAUSTED, "2 sessions are open; end some")
     finally:
         grpc_service.MOST_SESSIONS = grpc_service_most
+
+
+def count_sessions() -> int:
+    gc.collect()
+    return sum(isinstance(held, Session) for held in gc.get_objects())
+
+
+def test_a_session_that_has_ended_is_not_kept():
+    """One whose client has left, and one whose last answer nobody asks for again."""
+
+    async def test():
+        environment = open_environment("math_alone")
+        environment.context = replace(environment.context, timeout_s=0.5)
+        service = grpc_service.EnvironmentService([environment])
+        request = CLASSES["ResetRequest"](environment_id="math_alone")
+        await service.Reset(request)
+        reset = await service.Reset(request)
+        last = CLASSES["StepRequest"](session_id=reset.session_id, action=action("\\boxed{1}"))
+        assert (await service.Step(last)).observation.done
+        await asyncio.sleep(0.1)
+        assert count_sessions() == 1
+        await asyncio.sleep(0.6)
+        assert count_sessions() == 0
+
+    run(test)
+
+
+@workflow
+async def begin_late(team, task, world):
+    await asyncio.sleep(60)
+    return await team.solver("a")
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_reset_ends_its_episode():
+    async def test():
+        environment = open_environment("math_alone")
+        environment.context = replace(environment.context, workflow=begin_late, options={})
+        before = len(asyncio.all_tasks())
+        async with (
+            serve_service(environment) as address,
+            grpc.aio.insecure_channel(address) as channel,
+        ):
+            calling = call(channel, "Reset", environment_id="math_alone")
+            await asyncio.sleep(0.3)
+            assert count_sessions() == 1
+            calling.cancel()
+            await asyncio.sleep(0.3)
+            assert count_sessions() == 0
+        assert len(asyncio.all_tasks()) == before
+
+    run(test)
 
 
 @served("math_alone", token="secret")

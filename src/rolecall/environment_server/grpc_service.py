@@ -15,13 +15,14 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
 from rolecall.core.errors import InfrastructureError
 from rolecall.core.optional import needs
 from rolecall.environment_server.hosted import HostedEnvironment
-from rolecall.environment_server.session import ActionError, Progress, Session
+from rolecall.environment_server.session import ENDED, ActionError, Progress, Session
 from rolecall.environments.remote.messages import CLASSES, MESSAGE_BYTES, METHODS, SERVICE
 from rolecall.runtime.call_tree import outside
 
@@ -46,7 +47,7 @@ class StatusError(Exception):
 class OpenSession:
     """A session, the number of its steps, and the newest one."""
 
-    session: Session
+    session: Session | None  # None once it has ended
     num_steps: int = 0
     newest: asyncio.Task[Any] | None = field(default=None)  # a StepResponse
 
@@ -65,7 +66,6 @@ class EnvironmentService:
             names = ", ".join(self.environments)
             details = f"no environment {request.environment_id!r}; this server has {names}"
             raise StatusError(grpc.StatusCode.NOT_FOUND, details)
-        self._drop_ended()
         if len(self._open) >= MOST_SESSIONS:
             details = f"{MOST_SESSIONS} sessions are open; end some"
             raise StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, details)
@@ -73,9 +73,14 @@ class EnvironmentService:
             session = environment.open(**read_reset(request.config))
         except ValueError as error:
             raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        progress = await session.start()
+        try:
+            progress = await session.start()
+        except BaseException:  # it failed, or the client has left
+            await session.close()
+            raise
         name = token_hex(16)
         self._open[name] = OpenSession(session)
+        session.call_at_end(partial(self._end, name))
         return CLASSES["ResetResponse"](
             observation=describe_observation(session, progress), session_id=name, status=SUCCESS
         )
@@ -88,8 +93,10 @@ class EnvironmentService:
         metadata = request.action.metadata
         number = read_number(metadata["step"], "step") if "step" in metadata else entry.num_steps
         if number == entry.num_steps:
+            if entry.session is None:
+                raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, ENDED)
             entry.num_steps += 1
-            entry.newest = outside(self._act(name, entry, request.action))
+            entry.newest = outside(self._act(entry, entry.session, request.action))
         elif number != entry.num_steps - 1 or entry.newest is None:
             details = f"step is {number}; the next one of this session is {entry.num_steps}"
             raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, details)
@@ -120,7 +127,6 @@ class EnvironmentService:
         )
 
     async def HealthCheck(self, request: Any) -> Any:
-        self._drop_ended()
         numbers = {
             "num_environments": str(len(self.environments)),
             "num_sessions": str(len(self._open)),
@@ -131,33 +137,28 @@ class EnvironmentService:
 
     async def close(self) -> None:
         """End all sessions."""
-        await asyncio.gather(*(entry.session.close() for entry in self._open.values()))
+        sessions = [entry.session for entry in self._open.values()]
+        await asyncio.gather(*(session.close() for session in sessions if session is not None))
 
-    async def _act(self, name: str, entry: OpenSession, action: Any) -> Any:
-        agent = action.metadata.get("agent") or entry.session.next_agent
+    async def _act(self, entry: OpenSession, session: Session, action: Any) -> Any:
+        agent = action.metadata.get("agent") or session.next_agent
         try:
-            progress = await entry.session.act(action.content, agent)
+            progress = await session.act(action.content, agent)
         except ActionError as error:
             entry.num_steps -= 1  # nothing was done
             raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
-        if progress.is_done:
-            self._end(name)
         return CLASSES["StepResponse"](
-            observation=describe_observation(entry.session, progress),
+            observation=describe_observation(session, progress),
             reward=describe_reward(progress, agent),
             status=SUCCESS,
         )
 
     def _end(self, name: str) -> None:
-        if (entry := self._open.pop(name, None)) is not None:
-            self._ended[name] = entry
-            while len(self._ended) > MOST_ENDED:
-                self._ended.popitem(last=False)
-
-    def _drop_ended(self) -> None:
-        """Drop the sessions whose time was over before their next step came."""
-        for name in [name for name, entry in self._open.items() if entry.session.has_ended]:
-            self._end(name)
+        """Forget a session that has ended, except the answer to its last step."""
+        entry = self._ended[name] = self._open.pop(name)
+        entry.session = None
+        while len(self._ended) > MOST_ENDED:
+            self._ended.popitem(last=False)
 
 
 def describe_observation(session: Session, progress: Progress) -> Any:

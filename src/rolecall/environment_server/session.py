@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rolecall.agents.agent import Policy
@@ -11,6 +12,8 @@ from rolecall.core.interfaces.engine import Answer, Completion, Question, Reques
 from rolecall.core.types import Episode, Floats, Ids, Message
 from rolecall.rollout.episodes import RolloutContext, play_episode
 from rolecall.runtime.call_tree import IdleBarrier, outside, waiting
+
+ENDED = "the episode has ended; reset"
 
 
 class ActionError(ValueError):
@@ -95,6 +98,11 @@ class Session:
         """The agent whose call is the oldest; "" once the episode has ended."""
         return self._engine.calls[0].agent if self._engine.calls else ""
 
+    def call_at_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the episode, which has started, ends in whatever way."""
+        assert self._playing is not None, "start comes first"
+        self._playing.add_done_callback(lambda _: callback())
+
     @property
     def has_ended(self) -> bool:
         """Return whether the episode has ended, by itself or because its time was over."""
@@ -127,7 +135,7 @@ class Session:
 
     def _choose_call(self, agent: str) -> Call:
         if not self._engine.calls or self.has_ended:
-            raise ActionError("the episode has ended; reset")
+            raise ActionError(ENDED)
         names = [call.agent for call in self._engine.calls]
         if agent and agent not in names:
             raise ActionError(f"{agent!r} is not to act now; to act: {', '.join(names)}")
