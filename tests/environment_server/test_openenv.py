@@ -51,6 +51,19 @@ def served(*names, path="", **options):
     return wrap
 
 
+@served("math_alone")
+async def test_a_message_that_cannot_be_read_is_an_error_and_the_session_goes_on(client, url):
+    assert (await client.send("reset"))["type"] == "observation"
+    for text, code in (
+        ("[" * 100_000, "INVALID_JSON"),
+        ("9" * 5000, "INVALID_JSON"),
+        (b"\xff", "INVALID_JSON"),
+        ('{"type": []}', "UNKNOWN_TYPE"),
+    ):
+        assert (await client.send_text(text))["code"] == code
+    assert (await client.send("step", message="x"))["done"]
+
+
 @served("debate")
 async def test_an_observation_names_the_agent_and_holds_its_messages(client, url):
     first = await client.send("reset", seed=3)

@@ -170,7 +170,7 @@ class OpenEnvApp:
         self._num_sessions += 1
         player = Player(environment)
         try:
-            while (answer := await player.answer(await socket.receive_text())) is not None:
+            while (answer := await player.answer(await receive_text(socket))) is not None:
                 await socket.send_json(answer)
             await socket.close()
         except WebSocketDisconnect:
@@ -203,6 +203,18 @@ class OpenEnvApp:
             raise HTTPException(400, f"name a split: {error}") from error
 
 
+async def receive_text(socket: WebSocket) -> str:
+    """Return the next message, whether it is sent as text or as bytes.
+
+    Raises WebSocketDisconnect.
+    """
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message["code"], message.get("reason"))
+    text: str | None = message.get("text")
+    return message["bytes"].decode(errors="replace") if text is None else text
+
+
 class Player:
     """One session: the messages of a socket, and their answers."""
 
@@ -215,17 +227,17 @@ class Player:
         """Return the answer to a message; None to `close`."""
         try:
             message = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             return describe_error("INVALID_JSON", f"Invalid JSON: {error}")
         if not isinstance(message, dict):
             return describe_error("VALIDATION_ERROR", "a message is an object with a type")
         kind, data = message.get("type"), message.get("data", {})
         if kind == "close":
             return None
-        answers: dict[Any, Callable[[Any], Any]] = {
+        answers: dict[str, Callable[[Any], Any]] = {
             "reset": self.reset, "step": self.step, "state": self.state,
         }  # fmt: skip
-        if kind not in answers:
+        if not isinstance(kind, str) or kind not in answers:
             return describe_error("UNKNOWN_TYPE", f"Unknown message type: {kind}")
         try:
             return {"type": "state" if kind == "state" else "observation",
