@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import httpx
 import openai
@@ -10,6 +11,7 @@ import pytest
 
 from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.engines.scripted import ScriptedEngine
+from rolecall.gateway.dialects.request import RequestError
 from rolecall.gateway.session import SessionLimits
 from tests.gateway.doors import address_of, begins, continues, play_program, user
 from tests.layouts import LAYOUTS, tokenizer_of
@@ -333,6 +335,43 @@ def test_a_client_that_leaves_finds_its_turn_when_it_asks_again():
 
     engine = Slow(QWEN, lambda request: "one")
     assert len(play_program(QWEN, [], program, engine=engine).turns) == 1
+
+
+def test_a_request_under_way_when_the_episode_ends_is_not_to_be_repeated():
+    class Endless(ScriptedEngine):
+        async def generate(self, request):
+            await asyncio.sleep(60)
+
+    async def program(client, session):
+        async def ask(**options):
+            with pytest.raises(openai.APIStatusError) as raised:
+                await client.chat.completions.create(
+                    model="solver", messages=[user("4?")], **options
+                )
+            response = raised.value.response
+            return response.status_code, response.headers["x-should-retry"]
+
+        asking = asyncio.gather(ask(), ask(stream=True))
+        await asyncio.sleep(0.5)
+        await session.close()
+        assert await asking == [(410, "false")] * 2
+
+    play_program(QWEN, [], program, engine=Endless(QWEN, lambda request: ""))
+
+
+def test_requests_that_failed_are_not_kept():
+    class Full(ScriptedEngine):
+        async def generate(self, request):
+            raise ContextFullError("full")
+
+    async def program(client, session):
+        for number in range(5):
+            with pytest.raises(openai.BadRequestError):
+                await client.chat.completions.create(model="solver", messages=[user(f"{number}")])
+        gc.collect()
+        assert not [held for held in gc.get_objects() if isinstance(held, RequestError)]
+
+    play_program(QWEN, [], program, engine=Full(QWEN, lambda request: ""))
 
 
 def test_limits_and_wrong_requests_are_errors_of_the_protocol():

@@ -54,7 +54,7 @@ class Session:
         self._unfinished = 0  # turns
         self._same: Counter[str] = Counter()  # turns with equal prompts, by a digest of them
         self._running: set[asyncio.Task[list[TurnReply]]] = set()
-        # By agent and the digest of a body.
+        # By agent and the digest of a body; those that failed are dropped.
         self._by_body: dict[tuple[str, str], asyncio.Task[list[TurnReply]]] = {}
         self._places = asyncio.Semaphore(limits.calls_at_once)
 
@@ -75,15 +75,20 @@ class Session:
         member = self._member(agent or request.model, is_named=bool(agent))
         key = (member.agent.name, body_digest)
         task = self._by_body.get(key) if is_retry else None
-        if task is None or (task.done() and task.exception() is not None):
+        if task is None:
             self._check_limits(request)
             _check_schema(request.schema)
             self._unfinished += request.number
             task = self._by_body[key] = call_tree.outside(self._answer(member, request))
             self._running.add(task)
-            task.add_done_callback(partial(self._finish, request.number))
-        # A client that leaves may ask again: what it asked for is sampled to its end.
-        return await asyncio.shield(task)
+            task.add_done_callback(partial(self._finish, key, request.number))
+        try:
+            # A client that leaves may ask again: what it asked for is sampled to its end.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not (self.is_over and task.cancelled()):
+                raise
+            raise _episode_over() from None
 
     async def count_tokens(self, agent: str, request: ForeignRequest) -> int:
         """Return the length of the prompt that a request would have."""
@@ -115,9 +120,14 @@ class Session:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _finish(self, number: int, task: asyncio.Task[list[TurnReply]]) -> None:
+    def _finish(
+        self, key: tuple[str, str], number: int, task: asyncio.Task[list[TurnReply]]
+    ) -> None:
         self._running.discard(task)
         self._unfinished -= number
+        has_failed = task.cancelled() or task.exception() is not None
+        if has_failed and self._by_body.get(key) is task:
+            del self._by_body[key]
 
     def _member(self, name: str, *, is_named: bool) -> Member:
         names = self.team.names
@@ -130,7 +140,7 @@ class Session:
 
     def _check_limits(self, request: ForeignRequest) -> None:
         if self.is_over:
-            raise RequestError(410, "the episode is over", code="episode_over")
+            raise _episode_over()
         if len(self.replies) + self._unfinished + request.number > self.limits.turns:
             self.was_refused = True
             message = f"the episode has had its {self.limits.turns} turns (workflow.max_turns)"
@@ -245,6 +255,10 @@ class Session:
         prompt = digest(member.agent.name, texts)
         self._same[prompt] += 1
         return f"{prompt}:{self._same[prompt]}"
+
+
+def _episode_over() -> RequestError:
+    return RequestError(410, "the episode is over", code="episode_over")
 
 
 def _shown_tools(request: ForeignRequest) -> list[Tool]:
