@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -135,6 +136,31 @@ def test_a_program_may_say_later_that_it_has_ended():
         return 200, b""
 
     assert call(answer_too_late, finishes="5") == "5"
+
+
+def test_an_episode_whose_time_is_over_ends_the_request_to_its_program():
+    """An error of the request that nobody reads would be written to the log."""
+    unread: list[object] = []
+
+    async def main():
+        released = asyncio.Event()
+
+        async def hang(task):
+            await released.wait()
+            return 200, b""
+
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unread.append(context))
+        async with listening(hang) as url:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await call_url(url, TASK, loop.create_future())
+            released.set()
+            await asyncio.sleep(0.1)
+            gc.collect()
+
+    asyncio.run(main())
+    assert unread == []
 
 
 @pytest.mark.parametrize(

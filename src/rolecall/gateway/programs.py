@@ -108,11 +108,14 @@ async def call_url(url: str, task: JsonObject, finished: Awaitable[JsonValue]) -
     try:
         async with httpx.AsyncClient(timeout=None) as client:
             asking = asyncio.ensure_future(client.post(url, json=task))
-            await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done():  # it said so before it answered
+            try:
+                await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if ending.done():  # it said so before it answered
+                    return ending.result()
+                answer = asking.result()
+            finally:
                 asking.cancel()
-                return ending.result()
-            answer = asking.result()
+                await asyncio.gather(asking, return_exceptions=True)
         if answer.status_code == HTTP_ACCEPTED:
             return await ending
         if not answer.is_success:
