@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import cast
 
 import numpy as np
 
@@ -60,8 +61,8 @@ class Answering:
         name, engine = f"{episode.id}/{'.'.join(map(str, path))}", agent.policy.engine
         prompt = turns[0].prompt
         if prompt is None:
-            assert isinstance(engine, TextEngine), "an engine that takes messages"
-            return await engine.answer(
+            # What has no tokenizer has a text engine; isinstance of a protocol takes 20 us.
+            return await cast(TextEngine, engine).answer(
                 Question(
                     id=name,
                     policy=agent.policy.name,
