@@ -17,7 +17,7 @@ PACKAGES = ("rolecall", "torch", "transformers", "peft", "math-verify", "pydanti
 EXTRAS = {  # extra -> module
     "tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio",
     "mcp": "mcp", "coach": "anthropic", "search": "bm25s", "dense": "sentence_transformers",
-    "serve": "fastapi", "data": "sklearn", "gym": "gymnasium", "text": "sacrebleu",
+    "serve": "fastapi", "a2a": "a2a", "data": "sklearn", "gym": "gymnasium", "text": "sacrebleu",
     "textarena": "textarena",
     "weave": "weave", "quantize": "bitsandbytes", "ray": "ray",
 }  # fmt: skip

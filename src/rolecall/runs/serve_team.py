@@ -1,11 +1,16 @@
-"""Serves a trained team as one model, in the protocols of OpenAI, Anthropic and Google."""
+"""Serves a trained team as one model, in the protocols of OpenAI, Anthropic and Google, and as an
+agent in A2A.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
+from rolecall.core.optional import needs
 from rolecall.core.types import Episode, Task
 from rolecall.gateway.dialects.base import refuse
 from rolecall.gateway.dialects.reply import Reply, cut_at, digest
@@ -16,10 +21,14 @@ from rolecall.runs.trained_team import Team, TrainedTeam
 from rolecall.serve.binding import answer_at, check_address
 from rolecall.serve.guard import Rules, is_local
 
+with needs("fastapi", extra="serve"):
+    from fastapi import FastAPI
+
 PREFIXES = ("/v1", "/v1beta")
 SAMPLING = ("temperature", "top_p", "top_k")  # that are set for all agents
 SEED = "seed"
 SHOWN = "show_conversation"  # field of a body that asks for what the agents said to one another
+AGENT2AGENT = ("a2a", "sse_starlette")  # what its SDK needs to answer
 
 
 def serve(
@@ -36,9 +45,23 @@ def serve(
     check_address(host, token=token)
     with Team.load(run, step=checkpoint_name) as team:
         served = ServedTeam(team, name=run.resolve().name)
-        rules = Rules(token=token, local=is_local(host), busy=429, describe=describe_refusal)
-        app = make_app(lambda request: served, rules, PREFIXES)
+        app = make_team_app(served, token=token, local=is_local(host))
         answer_at(host, port, app, token=token, log_level="warning")
+
+
+def make_team_app(served: ServedTeam, *, token: str, local: bool) -> FastAPI:
+    """Return the application; it answers in A2A where its SDK is installed."""
+    rules = Rules(token=token, local=local, busy=429, describe=describe_refusal)
+    if not all(find_spec(module) for module in AGENT2AGENT):
+        return make_app(lambda request: served, rules, PREFIXES)
+    from rolecall.gateway.agent2agent import routes as agent2agent
+
+    rules = replace(
+        rules, open_paths=(agent2agent.CARD,), describe=agent2agent.describe_refusal_anywhere
+    )
+    app = make_app(lambda request: served, rules, PREFIXES)
+    agent2agent.add_agent2agent(app, served, has_token=bool(token))
+    return app
 
 
 class ServedTeam:
