@@ -22,6 +22,7 @@ from a2a.client import ClientConfig, create_client
 from a2a.client.errors import A2AClientError
 from a2a.helpers import get_artifact_text, get_message_text, new_text_message
 from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -33,6 +34,8 @@ from a2a.types import (
 )
 from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 
+from rolecall.gateway.agent2agent.executor import TeamExecutor
+from rolecall.gateway.agent2agent.routes import make_card
 from rolecall.gateway.agent2agent.tasks import NewestTasks
 
 pytestmark = pytest.mark.slow
@@ -277,6 +280,20 @@ def test_the_guard_holds_for_messages_and_for_the_card(run):
                 assert (await http.get(address + CARD, headers=headers)).status_code == 403
                 answer = await http.post(f"{address}/a2a", json=body("GetTask"), headers=headers)
                 assert (answer.status_code, answer.json()["error"]["code"]) == (403, -32000)
+
+    asyncio.run(main())
+
+
+def test_a_task_too_many_is_rejected(run):
+    async def main():
+        with rolecall.Team.load(run) as team:
+            tasks = NewestTasks()
+            executor = TeamExecutor(ServedTeam(team, name="repeater"), tasks, most=0)
+            card = make_card("repeater", "http://127.0.0.1/a2a", has_token=False)
+            handler = DefaultRequestHandler(executor, tasks, card)
+            task = await handler.on_message_send(message("abc"), ServerCallContext())
+            assert task.status.state == TaskState.TASK_STATE_REJECTED
+            assert "try again" in get_message_text(task.status.message)
 
     asyncio.run(main())
 

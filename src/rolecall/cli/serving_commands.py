@@ -133,7 +133,7 @@ def serve_team(
     port: Port = 8000,
     token_env: TokenEnv = None,
 ) -> None:
-    """Answer as one model, for clients of OpenAI, Anthropic and Google, with a trained team."""
+    """Answer with a trained team, for clients of OpenAI, Anthropic and Google, and of A2A."""
     with ends_at_once():
         from rolecall.runs.serve_team import serve
 
