@@ -109,9 +109,9 @@ def make_request(
     message: Message, metadata: JsonObject, earlier: tuple[ForeignMessage, ...] = ()
 ) -> ForeignRequest:
     """Return what a message asks after `earlier` ones; raises the SDK's errors."""
-    for part in message.parts:
-        if not part.HasField("text"):
-            kind = part.WhichOneof("content")
+    for content in message.parts:
+        if not content.HasField("text"):
+            kind = content.WhichOneof("content")
             raise ContentTypeNotSupportedError(f"a part has {kind}; the team reads text alone")
     text = get_message_text(message)
     if not text.strip():
