@@ -46,7 +46,7 @@ def serve(
     with Team.load(run, step=checkpoint_name) as team:
         served = ServedTeam(team, name=run.resolve().name)
         app = make_team_app(served, token=token, local=is_local(host))
-        answer_at(host, port, app, token=token, log_level="warning")
+        answer_at(host, port, app, token=token, access_log=False)
 
 
 def make_team_app(served: ServedTeam, *, token: str, local: bool) -> FastAPI:
