@@ -10,8 +10,6 @@ from rolecall.core.types import Episode, Task
 from rolecall.environment_server.session import Session
 from rolecall.rollout.episodes import RolloutContext
 
-SPLITS = ("train", "validation", "test")
-
 
 class HostedEnvironment:
     """An environment and the workflow by which agents act in it.
