@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 
 from rolecall.sandbox.base import Limits, Run, SandboxError
 from rolecall.sandbox.bubblewrap import Bubblewrap
+from rolecall.sandbox.bubblewrap_command import plan_sandboxes
 from rolecall.sandbox.cgroups import MemoryGroup, memory_groups
 from tests.sandbox.places import run, working_sandbox
 
@@ -315,6 +318,41 @@ def test_what_a_killed_process_left_behind_is_ended_by_the_next_one(sandbox):
         reaper.join(10)
         assert orphan.returncode == -signal.SIGKILL
     assert not left.path.exists()
+
+
+def begin_sandbox(plan) -> tuple[subprocess.Popen, int, int]:
+    """Start bwrap up to where it waits for the users of the sandbox.
+
+    Returns it, the first process of the sandbox, and the file whose end lets it go on.
+    """
+    control, report, info = os.open(os.devnull, os.O_RDWR), *os.pipe()
+    wait, go = os.pipe()
+    handed = {"control": control, "info": info, "go": wait, "syscalls": control}
+    command = plan.command(disk_mb=16, **handed)
+    process = subprocess.Popen(command, pass_fds=list(handed.values()), env={})
+    os.close(info)
+    with open(report, "rb") as answers:
+        pid = json.loads(answers.read())["child-pid"]
+    for number in (control, wait):
+        os.close(number)
+    return process, pid, go
+
+
+def test_a_sandbox_whose_maker_was_killed_meanwhile_is_ended_by_the_next_process(sandbox):
+    abandoned, first, go = begin_sandbox(sandbox.plan)
+    waiting, other, other_go = begin_sandbox(sandbox.plan)
+    orphan, untouched = os.pidfd_open(first), os.pidfd_open(other)
+    abandoned.kill()
+    abandoned.wait()
+    assert select.select([orphan], [], [], 0.5)[0] == []
+    plan_sandboxes(sys.executable, packages=False, unenforced=[], cgroup=None)
+    assert select.select([orphan], [], [], 10)[0] == [orphan]
+    assert select.select([untouched], [], [], 0)[0] == []
+    os.kill(other, signal.SIGKILL)
+    waiting.kill()
+    waiting.wait()
+    for number in (orphan, untouched, go, other_go):
+        os.close(number)
 
 
 def test_without_bubblewrap_nothing_runs_and_the_error_says_how_to_get_it(monkeypatch, tmp_path):

@@ -16,6 +16,7 @@ from typing import TypedDict
 from rolecall.sandbox.base import SandboxError
 from rolecall.sandbox.cgroups import MemoryGroups, memory_groups
 from rolecall.sandbox.inside import init
+from rolecall.sandbox.orphans import end_orphans
 from rolecall.sandbox.syscalls import syscall_filter
 
 QUESTIONS = """
@@ -193,6 +194,7 @@ def plan_sandboxes(
             "programs run in bubblewrap only, and there is no `bwrap` on the PATH: "
             "apt-get install bubblewrap, or dnf install bubblewrap"
         )
+    end_orphans(INIT)
     groups = None
     try:
         groups = memory_groups(cgroup)
