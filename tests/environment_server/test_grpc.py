@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from rolecall.core.errors import InfrastructureError
 from rolecall.environment_server import grpc_service
 from rolecall.environment_server.session import Session
 from rolecall.environments.remote.messages import CLASSES, METHODS, SERVICE
@@ -121,6 +122,10 @@ async def test_a_step_that_is_sent_again_is_taken_once(channel):
     again, twice = await asyncio.gather(step(0, "\\boxed{1}"), step(0, "other words"))
     assert first == again == twice
     assert first.observation.info["agent"] == "verifier"
+    wrong = action("x", step="1", agent="solver")
+    calling = call(channel, "Step", session_id=reset.session_id, action=wrong)
+    await refused(calling, Code.FAILED_PRECONDITION, "'solver' is not to act now")
+    assert await step(0, "\\boxed{1}") == first
     await refused(step(2, "x"), Code.FAILED_PRECONDITION, "step is 2; the next one of this sess")
     await refused(step("x", "x"), Code.INVALID_ARGUMENT, "step is 'x'; write a whole number")
     last = await step(1, "<verify>approve</verify>")
@@ -219,6 +224,26 @@ def test_a_session_that_has_ended_is_not_kept():
         assert count_sessions() == 1
         await asyncio.sleep(0.6)
         assert count_sessions() == 0
+
+    run(test)
+
+
+def test_a_session_that_failed_is_not_kept():
+    async def fail(episode, world):
+        raise InfrastructureError("the sandbox is gone")
+
+    async def test():
+        environment = open_environment("math_alone")
+        environment.context.rewards = {"correct": (fail, 1.0)}
+        service = grpc_service.EnvironmentService([environment])
+        reset = await service.Reset(CLASSES["ResetRequest"](environment_id="math_alone"))
+        step = CLASSES["StepRequest"](session_id=reset.session_id, action=action("x", step="0"))
+        for _ in range(2):
+            with pytest.raises(grpc_service.StatusError, match="the sandbox is gone") as raised:
+                await service.Step(step)
+            assert raised.value.code == Code.UNAVAILABLE
+            del raised
+            assert count_sessions() == 0
 
     run(test)
 

@@ -43,13 +43,21 @@ class StatusError(Exception):
         self.code = code
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is wrong with a step, without the frames that an exception would keep."""
+
+    code: grpc.StatusCode
+    details: str
+
+
 @dataclass(slots=True)
 class OpenSession:
     """A session, the number of its steps, and the newest one."""
 
     session: Session | None  # None once it has ended
     num_steps: int = 0
-    newest: asyncio.Task[Any] | None = field(default=None)  # a StepResponse
+    newest: asyncio.Task[Any] | None = field(default=None)  # a StepResponse or a Failure
 
 
 class EnvironmentService:
@@ -96,12 +104,15 @@ class EnvironmentService:
             if entry.session is None:
                 raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, ENDED)
             entry.num_steps += 1
-            entry.newest = outside(self._act(entry, entry.session, request.action))
+            entry.newest = outside(self._act(entry, entry.session, request.action, entry.newest))
         elif number != entry.num_steps - 1 or entry.newest is None:
             details = f"step is {number}; the next one of this session is {entry.num_steps}"
             raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, details)
         # A client that leaves does not stop the step, so that it can ask again.
-        return await asyncio.shield(entry.newest)
+        answer = await asyncio.shield(entry.newest)
+        if isinstance(answer, Failure):
+            raise StatusError(answer.code, answer.details)
+        return answer
 
     async def BatchStep(self, request: Any) -> Any:
         by_session: dict[str, list[int]] = {}
@@ -140,13 +151,20 @@ class EnvironmentService:
         sessions = [entry.session for entry in self._open.values()]
         await asyncio.gather(*(session.close() for session in sessions if session is not None))
 
-    async def _act(self, entry: OpenSession, session: Session, action: Any) -> Any:
+    async def _act(
+        self, entry: OpenSession, session: Session, action: Any, previous: asyncio.Task[Any] | None
+    ) -> Any:
+        """Return the response to an action, or a Failure."""
         agent = action.metadata.get("agent") or session.next_agent
         try:
             progress = await session.act(action.content, agent)
         except ActionError as error:
             entry.num_steps -= 1  # nothing was done
-            raise StatusError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
+            if entry.newest is asyncio.current_task():
+                entry.newest = previous
+            return Failure(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except Exception as error:
+            return Failure(*describe_error(error))
         return CLASSES["StepResponse"](
             observation=describe_observation(session, progress),
             reward=describe_reward(progress, agent),
