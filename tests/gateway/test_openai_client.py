@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 
 import httpx
 import openai
@@ -11,7 +12,7 @@ import pytest
 
 from rolecall.core.interfaces.engine import ContextFullError
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.gateway.dialects.request import RequestError
+from rolecall.gateway.dialects.request import RequestError, program_tool
 from rolecall.gateway.session import SessionLimits
 from tests.gateway.doors import address_of, begins, continues, play_program, user
 from tests.layouts import LAYOUTS, tokenizer_of
@@ -335,6 +336,33 @@ def test_a_client_that_leaves_finds_its_turn_when_it_asks_again():
 
     engine = Slow(QWEN, lambda request: "one")
     assert len(play_program(QWEN, [], program, engine=engine).turns) == 1
+
+
+def test_a_body_that_is_no_request_is_an_error_of_the_program():
+    async def program(client, session):
+        schema = {"name": "f", "parameters": {"properties": 4}}
+        tools = [{"type": "function", "function": schema}]
+        for body, problem in (
+            ({"messages": [user("\ud800")]}, "not JSON"),
+            ({"messages": [user(float("nan"))]}, "NaN is no value of JSON"),
+            ({"messages": [user(4)]}, "content is a text or a list of parts"),
+            ({"messages": [user("4?")], "tools": tools}, "tool 'f' are no JSON schema"),
+        ):
+            with pytest.raises(openai.BadRequestError, match=problem):
+                await client.post(
+                    "/chat/completions",
+                    cast_to=object,
+                    content=json.dumps({"model": "solver"} | body).encode(),
+                    options={"headers": {"Content-Type": "application/json"}},
+                )
+
+    play_program(QWEN, [], program)
+
+
+def test_strange_schemas_of_a_tool_are_shown_as_any():
+    strange = {"a": True, "b": [], "c": {"enum": 4}, "d": {"anyOf": "x"}, "e": {"type": "integer"}}
+    tool = program_tool("f", "", {"type": "object", "properties": strange})
+    assert tool.signature == "f(a?: any, b?: any, c?: any, d?: any, e?: integer): "
 
 
 def test_a_request_under_way_when_the_episode_ends_is_not_to_be_repeated():

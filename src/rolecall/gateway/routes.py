@@ -200,15 +200,24 @@ def _read_agent(request: Request) -> str:
 
 
 async def read_body(request: Request) -> tuple[JsonObject, str]:
-    """Return a body, and a digest of its bytes; raises RequestError."""
+    """Return a body, and a digest of its bytes; raises RequestError.
+
+    NaN and half of a surrogate pair are no values of JSON, and no tokenizer reads the latter.
+    """
     content = await request.body()
     try:
-        body = json.loads(content)
+        body = json.loads(content, parse_constant=_refuse_constant)
+        if b"\\u" in content:
+            json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise RequestError(400, f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise RequestError(400, "the body is not a JSON object")
     return body, sha256(content).hexdigest()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no value of JSON")
 
 
 def refuse(dialect: Dialect, error: RequestError) -> JSONResponse:

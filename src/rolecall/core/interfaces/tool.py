@@ -70,9 +70,13 @@ class Tool:
         return f"{self.name}({listed}): {self.description}"
 
 
-def _kind(field: JsonObject) -> str:
-    """Return a short name for a JSON schema."""
-    if "enum" in field:
-        return " or ".join(repr(value) for value in field["enum"])
-    kinds = [_kind(option) for option in field.get("anyOf", [])]
-    return " or ".join(kinds) if kinds else str(field.get("type", "any"))
+def _kind(field: object) -> str:
+    """Return a short name for a JSON schema, which a program may have sent."""
+    if not isinstance(field, dict):
+        return "any"
+    values, options = field.get("enum"), field.get("anyOf")
+    if isinstance(values, list):
+        return " or ".join(repr(value) for value in values)
+    if isinstance(options, list) and options:
+        return " or ".join(map(_kind, options))
+    return str(field.get("type", "any"))

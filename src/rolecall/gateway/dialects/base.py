@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -67,11 +67,13 @@ def check_number(number: int | None, parameter: str) -> int:
     return number or 1
 
 
-def join_texts(items: Iterable[Any], kinds: Sequence[str]) -> str:
+def join_texts(items: Any, kinds: Sequence[str]) -> str:
     """Return the texts of content parts as one; raises ValueError for images and audio.
 
     `kinds`: the types that hold text, in a field `text` or of the type's own name.
     """
+    if not isinstance(items, list | tuple):
+        raise ValueError("content is a text or a list of parts")
     texts = []
     for item in items:
         kind = item.get("type") if isinstance(item, dict) else None

@@ -95,9 +95,13 @@ def canonical_json(text: str) -> str:
 
 
 def program_tool(name: str, description: str | None, parameters: JsonObject | None) -> Tool:
-    """Return a tool that the program calls itself."""
-    empty = {"type": "object", "properties": {}}
-    return Tool(name, description or "", parameters or empty, _call_by_program)
+    """Return a tool that the program calls itself. Raises RequestError."""
+    schema: JsonObject = parameters or {"type": "object", "properties": {}}
+    required, properties = schema.get("required", []), schema.get("properties", {})
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        message = f"the parameters of the tool {name!r} are no JSON schema of an object"
+        raise RequestError(400, message, parameter="tools")
+    return Tool(name, description or "", schema, _call_by_program)
 
 
 async def _call_by_program(**arguments: object) -> str:
