@@ -130,7 +130,7 @@ def test_a_python_without_the_package_ends_the_run_with_one_line(monkeypatch):
 
 
 def test_bounds_in_the_wrong_order_are_an_error():
-    with pytest.raises(ValueError, match=r"^low 1 must be below high 0$"):
+    with pytest.raises(ValueError, match=r"^low is 1 and high is 0; low must be below high$"):
         make(low=1.0, high=0.0)
 
 
