@@ -15,12 +15,12 @@ from starlette.websockets import WebSocketDisconnect
 from rolecall.core.errors import ConfigError, InfrastructureError, RunEndingError
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Message, Task
+from rolecall.environments.gymnasium.returns import Scale
 from rolecall.environments.openenv.client import Form, socket_address
 from rolecall.environments.openenv.environment import OpenEnvEnvironment
 from rolecall.environments.remote.environment import RemoteEnvironment
 from rolecall.environments.remote.grpc_client import join_messages
 from rolecall.environments.remote.messages import CLASSES, METHODS, SERVICE
-from rolecall.environments.remote.world import Scale
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runs.serve_environments import open_environment
 from rolecall.workflows.multi_turn import multi_turn

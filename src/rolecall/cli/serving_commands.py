@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from rolecall.core.errors import ConfigError
 from rolecall.runtime.interrupts import ends_at_once
-from rolecall.runtime.secret_texts import remember_secret
+from rolecall.runtime.secret_texts import read_token
 
 TokenEnv = Annotated[
     str | None,
@@ -142,8 +141,7 @@ def serve_team(
 
 def token_in(variable: str | None) -> str:
     """Return the token in an environment variable; raises ConfigError if a named one is not set."""
-    token = "" if variable is None else os.environ.get(variable, "")
-    if variable is not None and not token:
-        raise ConfigError(f"--token-env: the environment variable {variable} is not set")
-    remember_secret(token)
-    return token
+    try:
+        return read_token(variable, key="--token-env")
+    except ValueError as error:
+        raise ConfigError(str(error)) from error

@@ -45,7 +45,7 @@ class StatusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is wrong with a step, without the frames that an exception would keep."""
+    """Says what is wrong with a step, without the frames that an exception would keep."""
 
     code: grpc.StatusCode
     details: str

@@ -9,7 +9,7 @@ from pydantic import PositiveFloat
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.json_types import Options
 from rolecall.core.types import Episode, Task
-from rolecall.environments.gymnasium.returns import check_bounds, scale_return
+from rolecall.environments.gymnasium.returns import Scale
 from rolecall.environments.gymnasium.tasks import Seeds
 from rolecall.environments.processes.worlds import WorldProcess, WorldProcesses
 
@@ -45,9 +45,8 @@ class GemEnvironment:
         step_timeout_s: most seconds of one action; a world that takes longer is an error.
         test_size: tasks of the test split.
         """
-        check_bounds(low, high)
-        self.rules, self.low, self.high = rules, low, high
-        self.pays_steps, self.test_size = step_rewards, test_size
+        self.rules, self.test_size = rules, test_size
+        self.scale = Scale.make(low, high, pays_steps=step_rewards)
         self.processes = WorldProcesses(
             "gem", make, options or {}, python=python, step_timeout_s=step_timeout_s
         )
@@ -82,14 +81,12 @@ class GemWorld(World):
         assert self.process is not None, "opened by reset"
         seen = await self.process.call("step", action=action)
         self.total += seen["reward"]
-        scale = self.environment.high - self.environment.low
-        paid = seen["reward"] / scale if self.environment.pays_steps else 0.0
+        paid = self.environment.scale.pay(seen["reward"])
         return Observation(seen["text"], reward=paid, done=seen["is_done"])
 
     async def score(self, episode: Episode) -> dict[str, float]:
         """Scale the sum of rewards to 0 .. 1; raises ValueError unless it is in `low` .. `high`."""
-        environment = self.environment
-        return {"team": scale_return(self.total, low=environment.low, high=environment.high)}
+        return {"team": self.environment.scale.score(self.total)}
 
     async def close(self) -> None:
         if self.process is not None:

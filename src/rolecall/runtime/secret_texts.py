@@ -8,6 +8,7 @@ takes keys out before it cuts: a key that is cut is found no more, and most of i
 from __future__ import annotations
 
 import json
+import os
 from urllib.parse import quote, unquote, urlsplit
 
 SHORTEST = 8  # letters: "EMPTY" and "none" are what servers without keys are sent
@@ -21,6 +22,18 @@ def remember_secret(secret: str | None) -> None:
         return
     forms = {secret, quote(secret, safe=""), quote(secret), json.dumps(secret)[1:-1]}
     _forms[:] = sorted({*_forms, *forms}, key=lambda form: (-len(form), form))
+
+
+def read_token(variable: str | None, *, key: str = "token_env") -> str:
+    """Return the token in an environment variable, and remember it; "" where none is named.
+
+    Raises ValueError, under `key`, if a named variable is not set.
+    """
+    token = "" if variable is None else os.environ.get(variable, "")
+    if variable is not None and not token:
+        raise ValueError(f"{key}: the environment variable {variable} is not set")
+    remember_secret(token)
+    return token
 
 
 def remember_secrets_of_url(url: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,7 +9,7 @@ from dataclasses import replace
 from rolecall.core.interfaces.environment import World
 from rolecall.core.interfaces.tool import Tool
 from rolecall.core.tags import encodable
-from rolecall.runtime.secret_texts import remember_secret
+from rolecall.runtime.secret_texts import read_token
 from rolecall.sandbox.base import Limits, Ran, Run, Sandbox, SandboxError, can_be_placed, try_out
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.fusion import Fusion
@@ -42,10 +41,7 @@ class Python:
             )
         if token_env is not None and url is None:
             raise ValueError("token_env has no effect without url; remove it, or set url")
-        self._token = "" if token_env is None else os.environ.get(token_env, "")
-        if token_env is not None and not self._token:
-            raise ValueError(f"token_env: the environment variable {token_env} is not set")
-        remember_secret(self._token)
+        self._token = read_token(token_env)
         self.limits = Limits(wall_s=wall_s, memory_mb=memory_mb)
         self._url, self._packages, self._unenforced = url, packages, tuple(unenforced or ())
         self._sandbox: Sandbox | None = None

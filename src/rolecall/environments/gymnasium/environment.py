@@ -13,7 +13,7 @@ from rolecall.core.json_types import Options
 from rolecall.core.optional import optional
 from rolecall.core.types import Episode, Task
 from rolecall.environments.gymnasium.actions import Actions, Show, choose_display, describe_actions
-from rolecall.environments.gymnasium.returns import check_bounds, scale_return
+from rolecall.environments.gymnasium.returns import Scale
 from rolecall.environments.gymnasium.tasks import Seeds
 from rolecall.tools.functions import run_in_thread
 
@@ -35,10 +35,8 @@ class Play:
     make: Callable[[], Env]
     actions: Actions
     show: Show
-    low: float  # of what an episode can return in all
-    high: float
+    scale: Scale  # of what an episode returns in all
     penalty: float  # taken from the reward of an illegal action
-    pays_steps: bool  # an action earns what the environment pays for it, on the scale of the score
 
 
 class GymnasiumEnvironment:
@@ -74,7 +72,7 @@ class GymnasiumEnvironment:
 
         Raises ValueError for spaces that cannot be played.
         """
-        check_bounds(low, high)
+        scale = Scale.make(low, high, pays_steps=step_rewards)
         if penalty < 0:
             raise ValueError(f"penalty is {penalty:g}; write 0 or more")
         gymnasium = optional("gymnasium", extra="gym")
@@ -93,7 +91,7 @@ class GymnasiumEnvironment:
         finally:
             probe.close()
         shown = choose_display(show, key="environment.show")
-        self.play = Play(make_env, named, shown, low, high, penalty, step_rewards)
+        self.play = Play(make_env, named, shown, scale, penalty)
         self.rules, self.test_size = f"{rules}\n{named.description}".strip(), test_size
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -128,13 +126,13 @@ class GymnasiumWorld(World):
             return Observation(f"{NOTICE}\n{play.actions.description}", reward=-play.penalty)
         seen, reward, terminated, truncated, _ = await self._call(lambda: self.env.step(read))
         self.total += float(reward)
-        paid = float(reward) / (play.high - play.low) if play.pays_steps else 0.0
+        paid = play.scale.pay(float(reward))
         return Observation(play.show(seen), reward=paid, done=bool(terminated or truncated))
 
     async def score(self, episode: Episode) -> dict[str, float]:
         """Scale the sum of rewards to 0 .. 1; raises ValueError unless it is in `low` .. `high`."""
         episode.metrics["count/illegal_actions"] = float(self.num_illegal)
-        return {"team": scale_return(self.total, low=self.play.low, high=self.play.high)}
+        return {"team": self.play.scale.score(self.total)}
 
     async def close(self) -> None:
         """Close the environment.

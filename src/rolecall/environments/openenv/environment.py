@@ -9,6 +9,7 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.json_types import JsonObject
 from rolecall.core.optional import optional
 from rolecall.core.types import Task
+from rolecall.environments.gymnasium.returns import Scale
 from rolecall.environments.openenv.client import (
     WHOLE,
     Form,
@@ -17,8 +18,9 @@ from rolecall.environments.openenv.client import (
     is_for_agents,
     socket_address,
 )
-from rolecall.environments.remote.world import RemoteWorld, Scale, ServerTasks, read_token
+from rolecall.environments.remote.world import RemoteWorld, ServerTasks
 from rolecall.runtime.per_loop import PerLoop
+from rolecall.runtime.secret_texts import read_token
 
 
 class OpenEnvEnvironment:

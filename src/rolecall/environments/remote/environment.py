@@ -8,9 +8,11 @@ from pathlib import Path
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task
+from rolecall.environments.gymnasium.returns import Scale
 from rolecall.environments.remote.grpc_client import Channel, GrpcConnection, read_splits
-from rolecall.environments.remote.world import RemoteWorld, Scale, ServerTasks, read_token
+from rolecall.environments.remote.world import RemoteWorld, ServerTasks
 from rolecall.runtime.per_loop import PerLoop
+from rolecall.runtime.secret_texts import read_token
 
 
 class RemoteEnvironment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,8 +11,7 @@ from rolecall.core.json_types import JsonObject
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Message, Task
 from rolecall.data.sources import LazyTasks
-from rolecall.environments.gymnasium.returns import check_bounds, scale_return
-from rolecall.runtime.secret_texts import remember_secret
+from rolecall.environments.gymnasium.returns import Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +53,6 @@ class ServerTasks(LazyTasks):
             options["index"] = index
         info = {"source": self.source, "reset": options}
         return Task(f"{self.source}-{self.split}-{index}", self.prompt, None, info)
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Turns sums of rewards into scores, and says whether an action is paid at once."""
-
-    low: float | None  # with `high` the bounds of a sum, which score 0 and 1; None: it is the score
-    high: float | None
-    pays_steps: bool
-
-    @classmethod
-    def make(cls, low: float | None, high: float | None, *, pays_steps: bool) -> Scale:
-        """Check the bounds; raises ValueError for one without the other and for wrong ones."""
-        if (low is None) != (high is None):
-            raise ValueError("low and high belong together; write both or none")
-        if low is not None and high is not None:
-            check_bounds(low, high)
-        return cls(low, high, pays_steps)
-
-    def score(self, total: float) -> float:
-        """Return the score of a sum of rewards; raises ValueError for one out of bounds."""
-        if self.low is None or self.high is None:
-            return total
-        return scale_return(total, low=self.low, high=self.high)
-
-    def pay(self, reward: float) -> float:
-        """Return what an action earns at once."""
-        if not self.pays_steps:
-            return 0.0
-        return reward if self.low is None or self.high is None else reward / (self.high - self.low)
 
 
 class RemoteWorld(World):
@@ -129,15 +97,6 @@ class RemoteWorld(World):
 
     async def close(self) -> None:
         await self.connection.close()
-
-
-def read_token(variable: str | None) -> str:
-    """Return the token in an environment variable; raises ValueError if a named one is not set."""
-    token = "" if variable is None else os.environ.get(variable, "")
-    if variable is not None and not token:
-        raise ValueError(f"token_env: the environment variable {variable} is not set")
-    remember_secret(token)
-    return token
 
 
 def last_text(scene: Scene) -> str:
