@@ -15,6 +15,7 @@ import yaml
 from rolecall.core.errors import RunEndingError
 from rolecall.gateway.programs import ProgramError, WarmWorker, run_command
 from rolecall.storage.episode_io import read_parquet
+from tests.support.processes import is_alive
 from tests.toy import command
 
 TASK = {"id": "t", "prompt": "2 + 2?"}
@@ -116,14 +117,6 @@ def test_a_call_that_is_cancelled_is_killed_with_all_that_it_started(tmp_path):
     while any(is_alive(pid) for pid in pids()):
         assert time.monotonic() < until
         time.sleep(0.05)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def test_the_last_line_of_a_command_is_its_answer():

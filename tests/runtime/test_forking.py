@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rolecall.runtime.forking.client import ForkEndedError, ForkServer, PreloadError, PythonError
+from tests.support.processes import is_alive
 
 SCRIPT = """
 import json, os, sys
@@ -133,11 +134,3 @@ def test_a_server_can_be_closed_in_another_event_loop(tmp_path):
     while any(is_alive(pid) for pid in (parent, child)):
         assert time.monotonic() < until
         time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
