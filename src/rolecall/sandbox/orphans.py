@@ -7,10 +7,10 @@ first process of the sandbox waits for bwrap for ever.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
+
+from rolecall.runtime.signals import kill
 
 BWRAP = "bwrap"
 
@@ -21,8 +21,8 @@ def end_orphans(mark: str) -> None:
     `mark`: an argument that the command lines of these sandboxes have.
     """
     for pid in find_orphans(mark):
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
-            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # it is another user's
+            kill(pid)
 
 
 def find_orphans(mark: str) -> Iterator[int]:
