@@ -219,6 +219,8 @@ def main() -> None:
                 row = train(name, seed, options.folder) | {"commit": commit.strip()}
                 kept = [*read_kept(), row]  # another process may have kept a row meanwhile
                 KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+                # Two gigabytes a run; other arms begin with the checkpoint of the warm start.
+                shutil.rmtree(options.folder / f"{name}-{seed}/train/checkpoints")
             print(table(kept), flush=True)
             draw(kept, CURVES)
 
