@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms import gae
 from rolecall.algorithms.a2c import A2c
 from rolecall.algorithms.cory import Cory
 from rolecall.algorithms.maporl import Maporl
 from rolecall.algorithms.marft import Marft
 from rolecall.algorithms.marft_token import MarftToken
 from rolecall.algorithms.ppo import Ppo
+from rolecall.core import gae
 from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join, pack
 from tests.algorithms.small import Unigram, annotated, floats, one_batch, team_step

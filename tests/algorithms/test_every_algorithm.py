@@ -18,6 +18,8 @@ import torch
 from rolecall.config.load import load
 from rolecall.core.interfaces.weights import PublishError
 from rolecall.critics.joint import JointCritic
+from rolecall.explain.audit.report import audit
+from rolecall.explain.turns import explain
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
@@ -140,6 +142,17 @@ def test_resumed_equals_uninterrupted(whole, model_folder, tmp_path, name):
     assert (tmp_path / "again/checkpoints/latest").read_text() == "step-1\n"
     train(config, tmp_path / "again")
     assert_equal(whole(name).folder, tmp_path / "again")
+
+
+@pytest.mark.parametrize("name", leave_to_evidence(NAMES, keep=KINDS))
+def test_the_credit_of_a_whole_run_is_right_and_explains_its_advantages(whole, name):
+    folder = RunFolder.existing(whole(name).folder)
+    result = audit(folder.path)
+    assert result.findings == []
+    assert result.checks[:2] == ["advantage changed", "reward overwritten"]
+    explained = explain(folder, "best")
+    assert any(one.reasons for one in explained), explained
+    assert all(one.reasons or one.note for one in explained)
 
 
 # These differ in credit alone, which tests of their own show, or by an option.

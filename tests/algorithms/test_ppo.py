@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms import gae
 from rolecall.algorithms.ppo import Ppo
+from rolecall.core import gae
 from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.learners.packing import join
 from tests.algorithms.small import Unigram, floats

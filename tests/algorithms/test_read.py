@@ -161,10 +161,13 @@ def test_what_is_said_at_the_same_time_is_not_known_before():
 
 
 def test_known_weights():
-    read = ReAd(beta=0.5)
-    assert read.weight(0.35) == pytest.approx(2.013753, abs=1e-6)
-    assert read.weight(-2.1) == pytest.approx(0.014996, abs=1e-6)
-    assert read.weight(1e9) == pytest.approx(20.0)
+    read = ReAd(beta=0.5, train=True)
+    episodes = [episode(i, [turn(episode=str(i))], {}) for i in range(3)]
+    for made, estimate in zip(episodes, (0.35, -2.1, 1e9), strict=True):
+        made.turns[0].training.estimate = estimate
+    read.credit(episodes)
+    weights = [float(made.turns[0].advantages[0]) for made in episodes]
+    assert weights == pytest.approx([2.013753, 0.014996, 20.0], abs=1e-6)
 
 
 def test_turns_count_by_their_weight_and_the_loss_is_a_mean_over_tokens():

@@ -97,12 +97,16 @@ def test_credit_writes_only_what_it_may_and_says_the_same_twice(name):
 
     def written():
         turns = [t for e in episodes for t in e.turns]
-        return [[*(getattr(t, w) for w in WRITES), t.training.preference] for t in turns]
+        notes = [(t.training.preference, t.training.credit) for t in turns]
+        return [
+            [*(getattr(t, w) for w in WRITES), *noted]
+            for t, noted in zip(turns, notes, strict=True)
+        ]
 
     def rest():
         turns = [dataclasses.asdict(t) for e in episodes for t in e.turns]
         for record in turns:
-            del record["training"]["preference"]
+            del record["training"]["preference"], record["training"]["credit"]
             for name in WRITES:
                 del record[name]
         return turns, copy.deepcopy([(e.rewards, e.scores, e.metrics) for e in episodes])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rolecall.algorithms.gae import lambda_targets
+from rolecall.core.gae import lambda_targets
 from rolecall.critics.mixers import (
     Qmix,
     Vdn,

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from rolecall.core.credit import Compared
 from rolecall.core.types import CoachNote, Message, Task, Turn, Utility
 from rolecall.rollout.group_player import Collection
 from rolecall.storage.episode_io import from_json, read_parquet, to_json, write_parquet
@@ -98,6 +99,7 @@ def fill(owner, numbers: Iterator[int]) -> None:
                 "list[dict[str, Any]]": [{"name": "search"}], "tuple[str, ...]": ("e0/0",),
                 "list[Message]": [Message("user", "2+2?")],
                 "Utility | None": Utility(1.0, 0.5, 0.25, 2.0, 1.5),
+                "tuple[CreditTerm, ...] | None": (Compared(1.0, 0.5),),
                 "CoachNote | None": CoachNote(8.0, "Right.", {}, hindsight=CoachNote(2.0, "", {})),
             }[str(field.type)]  # fmt: skip
         setattr(owner, field.name, value)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import OF_A_TASK, call_key, prompt_key, subtract_mean
+from rolecall.algorithms.groups import OF_A_TASK, call_key, compare_scores, prompt_key
 from rolecall.algorithms.policy_loss import ClippedLoss
-from rolecall.core.types import Episode, group_by, spread
+from rolecall.core.types import Episode, group_by
 
 
 class AtGrpo(ClippedLoss, Algorithm):
@@ -28,8 +28,10 @@ class AtGrpo(ClippedLoss, Algorithm):
         episode_of = {t.id: e for e, t in self.credited_turns(episodes)}
         turns = [t for e in episodes for t in e.turns if t.id in episode_of]
         for group in group_by(turns, *OF_A_TASK, "agent", "index", "state", prompt_key, call_key):
-            scores = [self.own_reward(episode_of[turn.id], turn) for turn in group]
-            for turn, advantage in zip(
-                group, subtract_mean(scores, divide=self.divides), strict=True
-            ):
-                turn.advantages = spread(turn, advantage)
+            compare_scores(
+                group,
+                [{"own": self.own_reward(episode_of[turn.id], turn)} for turn in group],
+                names=(*OF_A_TASK, "agent", "index", "state", "prompt", "call"),
+                sample="candidate",
+                divide=self.divides,
+            )

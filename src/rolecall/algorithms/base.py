@@ -17,8 +17,9 @@ from pydantic import PrivateAttr, model_validator
 from rolecall.algorithms.groups import CreditedTurn
 from rolecall.algorithms.losses import BaseLoss
 from rolecall.algorithms.policy_loss import ClippedLoss
+from rolecall.core.credit import LeftOut
 from rolecall.core.interfaces.critic import Chooser, Critic, Discriminator, Judge
-from rolecall.core.types import Episode, Group, Pair, Swap, Turn, spread
+from rolecall.core.types import Episode, Group, Pair, Swap, Turn
 from rolecall.critics.inputs import CriticInputs
 
 Rows = Literal["preferences", "demonstrations"]  # of a data file
@@ -147,7 +148,10 @@ class Algorithm(BaseLoss, ABC):
 
     @abstractmethod
     def credit(self, episodes: list[Episode]) -> None:
-        """Write `turn.advantages` [T] of every trained turn. Pure and repeatable."""
+        """Give credit to every trained turn. Pure and repeatable.
+
+        `turn.give_credit(term)` sets `turn.advantages` [T], and keeps how they came about.
+        """
 
     def pairs(self, turns: list[Turn]) -> list[Pair]:
         """Return the pairs that `credit` found among these turns, with `keep_together`."""
@@ -199,8 +203,9 @@ class Algorithm(BaseLoss, ABC):
                     continue
                 if turn.candidate_error:
                     continue  # its world raised: no data, and in no normaliser
-                turn.advantages, turn.weight = spread(turn, 0.0), 1.0
+                turn.reset_credit()
                 if self.mask_truncated and turn.finish == "length":
+                    turn.give_credit(LeftOut("it was cut by its length limit", is_dropped=False))
                     continue
                 if not math.isfinite(episode.total(turn)):
                     raise ValueError(f"the score of {turn.agent} in {episode.id} is not finite")
@@ -213,3 +218,8 @@ class Algorithm(BaseLoss, ABC):
         if not turn.trained or turn.tokens is None:
             return turn.score
         return turn.score + float(self.kl_rewards(turn).sum(dtype="float64"))
+
+    def token_rewards(self, turn: Turn) -> tuple[float, ...] | None:
+        """Return what the KL takes from the reward of each token [T]; None if it takes nothing."""
+        rewards = self.kl_rewards(turn)
+        return tuple(rewards.astype("float64").tolist()) if rewards.any() else None

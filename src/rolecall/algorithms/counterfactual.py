@@ -16,8 +16,10 @@ from pydantic import Field, PrivateAttr, model_validator
 from rolecall.algorithms.base import Algorithm, Replay
 from rolecall.algorithms.groups import compare, leave_one_out_mean
 from rolecall.algorithms.policy_loss import ClippedLoss
+from rolecall.algorithms.whitening import divide_turns
+from rolecall.core.credit import Replayed
 from rolecall.core.seeding import derive_seed
-from rolecall.core.types import Episode, Group, Swap, Turn, spread
+from rolecall.core.types import Episode, Group, Swap, Turn
 
 
 class Counterfactual(ClippedLoss, Algorithm):
@@ -84,18 +86,16 @@ class Counterfactual(ClippedLoss, Algorithm):
             for episode, turn in turns:
                 self._failed += bool(turn.training.replay_error)
                 if turn.training.replayed is not None:
-                    gain = agent_return(episode, agent) - turn.training.replayed
+                    earned = agent_return(episode, agent)
                     # What the world or the workflow paid for this turn is in both returns.
                     paid = sum(turn.world_rewards.values()) + (turn.paid or 0.0)
                     own = self.own_reward(episode, turn) - paid
-                    turn.advantages = spread(turn, gain + own)
+                    turn.reset_credit()
+                    turn.give_credit(Replayed(earned, turn.training.replayed, own))
             advantages = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
             self._variances.append((float(np.var(shared)), float(np.var(advantages))))
-            if self.scale and len(advantages) > 1 and max(advantages) > min(advantages):
-                for (_, turn), value in zip(turns, advantages, strict=True):
-                    turn.advantages = spread(
-                        turn, value / (float(np.std(advantages, ddof=1)) + 1e-6)
-                    )
+            if self.scale:
+                divide_turns([turn for _, turn in turns], of=f"the turns of {agent}")
 
     def metrics(self) -> dict[str, float]:
         """Variances of the advantages without and with the replays, before scaling."""

@@ -19,8 +19,9 @@ from torch.nn.functional import logsigmoid
 from rolecall.algorithms.base import Algorithm, Rows
 from rolecall.algorithms.groups import OF_A_TASK, call_key, prompt_key
 from rolecall.algorithms.losses import LikelihoodLoss, per_turn
+from rolecall.core.credit import Preferred
 from rolecall.core.interfaces.algorithm import Loss, Outputs
-from rolecall.core.types import Batch, Episode, Pair, Turn, group_by, spread
+from rolecall.core.types import Batch, Episode, Pair, Turn, group_by
 
 
 class PreferenceLoss(LikelihoodLoss):
@@ -85,7 +86,8 @@ class Dpo(PreferenceLoss, Algorithm):
         for episode, turn in turns:
             turn.training.preference = episode.total(turn)
         for better, worse in self.pairs([turn for _, turn in turns]):
-            better.advantages, worse.advantages = spread(better, 1.0), spread(worse, -1.0)
+            better.give_credit(Preferred(_score(better), _score(worse), worse.id))
+            worse.give_credit(Preferred(_score(worse), _score(better), better.id))
 
     def pairs(self, turns: list[Turn]) -> list[Pair]:
         """Scores [1, 0, .5] of one prompt: best_worst (1, 0); all (1, 0), (1, .5), (.5, 0).

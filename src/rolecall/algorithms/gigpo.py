@@ -16,9 +16,9 @@ from typing import Literal
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import OF_A_TASK, compare, subtract_mean
+from rolecall.algorithms.groups import OF_A_TASK, compare, compare_scores
 from rolecall.algorithms.policy_loss import ClippedLoss
-from rolecall.core.types import Episode, group_by, spread
+from rolecall.core.types import Episode, group_by
 
 notices = logging.getLogger("rolecall.notices")
 MOST_ALONE = 0.9  # share of such turns above which the run says so
@@ -59,10 +59,14 @@ class Gigpo(ClippedLoss, Algorithm):
         )  # fmt: skip
         met = group_by([t for _, t in credited if t.state], *OF_A_TASK, "agent", "state")
         for group in met:
-            gains = subtract_mean([returns[turn.id] for turn in group], divide=self.std != "none")
-            for turn, gain in zip(group, gains, strict=True):
-                assert turn.advantages is not None
-                turn.advantages = turn.advantages + spread(turn, self.omega * gain)
+            compare_scores(
+                group,
+                [{"discounted return": returns[turn.id]} for turn in group],
+                names=(*OF_A_TASK, "agent", "state"),
+                sample="turn",
+                divide=self.std != "none",
+                factor=self.omega,
+            )
         alone = sum(len(group) == 1 for group in met) + sum(not turn.state for _, turn in credited)
         self._alone = alone / len(credited) if credited else 0.0
 

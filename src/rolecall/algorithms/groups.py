@@ -1,4 +1,4 @@
-"""Compares turns within groups and writes group-relative advantages on them.
+"""Compares turns within groups and gives them group-relative credit.
 
 Statistics run over *samples*: every turn is one (`count: turn`), or every agent of an episode is
 one, the mean of its scores (`count: episode_agent`). All numbers are float64.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable
+from hashlib import sha256
 from typing import Literal
 
 import numpy as np
 
+from rolecall.core.credit import Amounts, Compared, Key
 from rolecall.core.renamed import answer_old_names
-from rolecall.core.types import Episode, Turn, group_by, spread
+from rolecall.core.types import Episode, Turn, group_by
 
 Count = Literal["turn", "episode_agent"]
 Level = Literal["task", "agent", "global"]
@@ -50,17 +52,44 @@ def sample_std(values: Collection[float]) -> float:
     return float(np.std(list(values), ddof=1))
 
 
-def divide_by_std(gain: float, std: float) -> float:
-    """Return gain / (std + 1e-6); 0 if nothing varies."""
-    return gain / (std + 1e-6) if std else 0.0
+def compare_scores(
+    turns: list[Turn],
+    made_of: list[Amounts],
+    *,
+    names: tuple[str, ...],
+    sample: str,
+    divide: bool = True,
+    factor: float = 1.0,
+) -> None:
+    """Give each turn credit for its score less the mean of all, divided by their spread.
 
-
-def subtract_mean(values: list[float], *, divide: bool = True) -> list[float]:
-    """Return each value less their mean, divided by their spread; exactly 0 for one value or equal
-    ones.
+    A score is the sum of what it is made of. The credit is exactly 0 for one score or equal ones.
+    `names` are what the turns have in common.
     """
-    mean, std = exact_mean(values), sample_std(values)
-    return [divide_by_std(value - mean, std) if divide else value - mean for value in values]
+    scores = [sum(amounts.values()) for amounts in made_of]
+    mean, std = exact_mean(scores), sample_std(scores)
+    for turn, score, amounts in zip(turns, scores, made_of, strict=True):
+        term = Compared(
+            score, mean, len(scores), amounts, key_of(turn, names), sample,
+            std=std if divide else None, factor=factor,
+        )  # fmt: skip
+        turn.give_credit(term)
+
+
+def key_of(turn: Turn, names: tuple[str, ...]) -> dict[str, str]:
+    """Return what compared turns have in common, by name.
+
+    `prompt` is a hash of the prompt's tokens, and `call` the call that a candidate answers.
+    """
+    key = {}
+    for name in names:
+        if name == "prompt":
+            key[name] = sha256(prompt_key(turn)).hexdigest()[:8]
+        elif name != "call":
+            key[name] = str(getattr(turn, name))
+        elif turn.candidate is not None:
+            key[name] = turn.id.rpartition(".")[0]
+    return key
 
 
 def group_mean(samples: Samples) -> Callable[[str], float | None]:
@@ -104,7 +133,7 @@ def compare(
     baseline: Baseline = group_mean,
     limit: float = math.inf,
 ) -> None:
-    """Write the advantages of turns: scores less the baseline of the turns of one `mean`, divided
+    """Give credit to turns: scores less the baseline of the turns of one `mean`, divided
     by the spread of the turns of one `std`.
 
     Where agents are compared with themselves (or only one is trained, `several` false) the
@@ -117,9 +146,9 @@ def compare(
     """
     turns = [turn for _, turn in said]
     pooled = several and not {mean, std} <= {"agent", "none"}
-    score, sample, reward = {}, {}, {}
+    score, sample, reward, outcomes = {}, {}, {}, {}
     for episode, turn in said:
-        outcome = episode.outcome(turn.agent) + (turn.paid or 0.0)
+        outcome = outcomes[turn.id] = episode.outcome(turn.agent) + (turn.paid or 0.0)
         reward[turn.id] = own(episode, turn) - (turn.paid or 0.0)
         earned = outcome + (0.0 if pooled else reward[turn.id])
         score[turn.id] = min(max(earned, -limit), limit)
@@ -133,20 +162,41 @@ def compare(
             scores_of[sample[turn.id]].append(score[turn.id])
         return {name: exact_mean(scores) for name, scores in scores_of.items()}
 
-    gain = {}
+    means: dict[str, tuple[float | None, int]] = {}
+    stds: dict[str, tuple[float, int, Key]] = {}
+    own_means: dict[str, float] = {}
     for group in group_by(turns, *KEYS[mean]):
-        expected = baseline(list_samples(group))
-        for turn in group:
-            least = expected(sample[turn.id][0])
-            gain[turn.id] = 0.0 if least is None else score[turn.id] - least
-    for group in group_by(turns, *KEYS[std]) if std != "none" else []:
-        spread_of_group = sample_std(list_samples(group).values())
-        gain |= {turn.id: divide_by_std(gain[turn.id], spread_of_group) for turn in group}
+        samples = list_samples(group)
+        expected = baseline(samples)
+        means |= {turn.id: (expected(sample[turn.id][0]), len(samples)) for turn in group}
+    if std != "none":
+        for group in group_by(turns, *KEYS[std]):
+            samples, key = list_samples(group), key_of(group[0], KEYS[std])
+            deviation = sample_std(samples.values())
+            stds |= {turn.id: (deviation, len(samples), key) for turn in group}
     for group in group_by(turns, *KEYS[mean], "agent") if pooled else []:
         usual = exact_mean([reward[turn.id] for turn in group])
-        gain |= {turn.id: gain[turn.id] + reward[turn.id] - usual for turn in group}
+        own_means |= {turn.id: usual for turn in group}
     for turn in turns:
-        turn.advantages = spread(turn, gain[turn.id])
+        amounts = {"outcome": outcomes[turn.id]}
+        if not pooled:
+            amounts["own"] = reward[turn.id]
+        spread, std_n, std_key = stds.get(turn.id, (None, None, None))
+        term = Compared(
+            score[turn.id],
+            *means[turn.id],
+            amounts,
+            key_of(turn, KEYS[mean]),
+            count,
+            baseline="leave_one_out" if baseline is leave_one_out_mean else "mean",
+            std=spread,
+            std_n=None if std == mean else std_n,
+            std_key=None if std == mean else std_key,
+            own=reward[turn.id] if pooled else None,
+            own_mean=own_means.get(turn.id),
+        )
+        turn.reset_credit()
+        turn.give_credit(term)
 
 
 __getattr__ = answer_old_names(
@@ -155,7 +205,8 @@ __getattr__ = answer_old_names(
         "average": "group_mean",
         "left_out": "leave_one_out_mean",
         "mean_of": "exact_mean",
-        "relative": "subtract_mean",
+        "relative": "compare_scores",
         "std_of": "sample_std",
+        "subtract_mean": "compare_scores",
     },
 )

@@ -58,6 +58,7 @@ class Imitating(Algorithm):
             for turn, paid in zip(episode.turns, copied.turns, strict=True):
                 for name in CREDIT:
                     setattr(turn, name, getattr(paid, name))
+                turn.training.credit = paid.training.credit
 
     def fit(self, episodes: list[Episode], critic: Any) -> dict[str, float]:
         """Fit a critic to what the discriminator pays."""

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.whitening import whiten
+from rolecall.core.credit import Amounts
 from rolecall.core.types import Episode, Turn, group_by
 from rolecall.runtime.turn_order import rounds
 
@@ -58,10 +59,15 @@ class Maporl(Ppo):
                     chain = [turn for turn in answer if turn.id in credited]
                     if chain:
                         agent, last = chain[0].agent, answer[-1].id
-                        earned = [0.0 if turn.id == last else turn.score for turn in chain]
-                        earned[-1] += self.agent_return(scores, agent, now)
-                        earned[-1] += self.bonus(scores, agent, now)
-                        self.chain(chain, earned)
+                        made_of: list[Amounts] = [
+                            {"own": 0.0 if turn.id == last else turn.score} for turn in chain
+                        ]
+                        made_of[-1] = {
+                            **made_of[-1],
+                            "return of the answer": self.agent_return(scores, agent, now),
+                            "bonus": self.bonus(scores, agent, now),
+                        }
+                        self.chain(chain, made_of)
         if self.whiten:
             whiten(trained, centre=True)
 

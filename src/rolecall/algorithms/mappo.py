@@ -11,10 +11,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 from pydantic import Field
 
-from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.algorithms.whitening import whiten_turns
+from rolecall.core import gae
+from rolecall.core.credit import StepAdvantage
 from rolecall.core.interfaces.critic import Critic
 from rolecall.core.types import Episode, Turn, spread
 from rolecall.critics.inputs import CriticInputs
@@ -57,26 +58,30 @@ class Mappo(ClippedLoss, Algorithm):
         for episode in episodes:
             chain = type(self).steps_of(episode)
             for agent in sorted({turn.agent for turn in episode.turns}):
-                values, advantages = self.chain(episode, chain, agent)
-                for joint_step, value, advantage in zip(chain, values, advantages, strict=True):
+                terms = self.chain(episode, chain, agent)
+                for joint_step, term in zip(chain, terms, strict=True):
                     for turn in joint_step:
                         if turn.agent == agent and turn.id in turns:
-                            turn.advantages = spread(turn, advantage)
-                            turn.returns = spread(turn, advantage + value)
+                            turn.give_credit(term)
+                            turn.returns = spread(turn, term.advantage + term.value)
         if self.whiten:
             whiten_turns(list(turns.values()))
 
-    def chain(
-        self, episode: Episode, chain: list[list[Turn]], agent: str
-    ) -> tuple[gae.Doubles, gae.Doubles]:
-        """Values and advantages of an agent at each joint step, [joint steps]."""
-        if not chain:
-            return np.zeros(0), np.zeros(0)
-        rewards = np.array([sum(self.own_reward(episode, t) for t in step) for step in chain])
-        rewards[-1] += episode.outcome(agent)
-        values = np.array([value_at(step, agent) for step in chain])
-        discounts = np.full(len(chain), self.gamma)
-        return values, gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
+    def chain(self, episode: Episode, chain: list[list[Turn]], agent: str) -> list[StepAdvantage]:
+        """Return an agent's credit at each joint step, [joint steps]."""
+        terms: list[StepAdvantage] = []
+        next_value = next_advantage = 0.0
+        for number, joint_step in reversed([*enumerate(chain)]):
+            amounts = {"own": sum(self.own_reward(episode, turn) for turn in joint_step)}
+            if number == len(chain) - 1:
+                amounts["outcome"] = episode.outcome(agent)
+            term = StepAdvantage(
+                sum(amounts.values()), amounts, value_at(joint_step, agent), self.gamma, self.lam,
+                next_value, next_advantage, number, len(chain),
+            )  # fmt: skip
+            terms.insert(0, term)
+            next_value, next_advantage = term.value, term.advantage
+        return terms
 
     def make_critic(self, parts: CriticInputs) -> Critic:
         from rolecall.critics.joint import JointCritic
@@ -95,8 +100,11 @@ class Mappo(ClippedLoss, Algorithm):
         targets = []
         for episode in episodes:
             chain = type(self).steps_of(episode)
-            returns = [sum(self.chain(episode, chain, agent)) for agent in critic.agents]
-            targets.append(np.stack(returns, axis=1))
+            returns = [
+                [term.value + term.advantage for term in self.chain(episode, chain, agent)]
+                for agent in critic.agents
+            ]
+            targets.append(np.array(returns).T)
         return critic.fit(episodes, targets, epochs=self.critic_epochs)
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from rolecall.algorithms.ppo import Ppo
 from rolecall.algorithms.round_robin import RoundRobin
 from rolecall.algorithms.whitening import whiten
+from rolecall.core.credit import Amounts
 from rolecall.core.types import Episode, group_by
 
 
@@ -32,9 +33,10 @@ class MarftToken(RoundRobin, Ppo):
         for turns in group_by([turn for _, turn in credited], "episode"):
             episode = episode_of[turns[0].id]
             agents = sorted({turn.agent for turn in turns})
-            scores = [turn.score for turn in turns]
-            scores[-1] += fmean(map(episode.outcome, agents))
-            self.chain(turns, scores)
+            made_of: list[Amounts] = [{"own": turn.score} for turn in turns]
+            outcome = fmean(map(episode.outcome, agents))
+            made_of[-1] = {**made_of[-1], "outcome": outcome}
+            self.chain(turns, made_of)
         if self.whiten:
             whiten(credited, centre=True)
         self.leave_out_others([turn for _, turn in credited])

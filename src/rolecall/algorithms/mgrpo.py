@@ -13,9 +13,10 @@ import math
 from pydantic import Field
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import OF_A_TASK, exact_mean
+from rolecall.algorithms.groups import OF_A_TASK, exact_mean, key_of
 from rolecall.algorithms.policy_loss import ClippedLoss
-from rolecall.core.types import Episode, Turn, calls, group_by, spread
+from rolecall.core.credit import Amounts, Compared
+from rolecall.core.types import Episode, Turn, calls, group_by
 
 
 class MGrpo(ClippedLoss, Algorithm):
@@ -34,16 +35,22 @@ class MGrpo(ClippedLoss, Algorithm):
         """One call worth 1 in a rollout, three worth 0 in another, calls 2 -> .866, -.866 (three
         times, each with a third of the first one's weight).
         """
-        total = {turn.id: episode.outcome(turn.agent) + self.own_reward(episode, turn)
-                 for episode, turn in self.credited_turns(episodes)}  # fmt: skip
-        turns = [turn for episode in episodes for turn in episode.turns if turn.id in total]
+        made_of: dict[str, Amounts] = {
+            turn.id: {
+                "outcome": episode.outcome(turn.agent),
+                "own": self.own_reward(episode, turn),
+            }
+            for episode, turn in self.credited_turns(episodes)
+        }
+        turns = [turn for episode in episodes for turn in episode.turns if turn.id in made_of]
         for group in group_by(turns, *OF_A_TASK, "agent"):
-            self._compare(group, total)
+            self._compare(group, made_of)
         if self.calls is not None:
             for spoken in group_by(turns, "agent"):
                 self._weigh(spoken)
 
-    def _compare(self, group: list[Turn], total: dict[str, float]) -> None:
+    def _compare(self, group: list[Turn], made_of: dict[str, Amounts]) -> None:
+        total = {turn.id: sum(made_of[turn.id].values()) for turn in group}
         scores, weights = [], []
         for rollout in group_by(group, "episode"):
             per_call = calls(rollout)
@@ -56,7 +63,11 @@ class MGrpo(ClippedLoss, Algorithm):
         squares = math.fsum(w * (s - mean) ** 2 for w, s in zip(weights, scores, strict=True))
         std = math.sqrt(squares / (count - 1))
         for turn in group:
-            turn.advantages = spread(turn, (total[turn.id] - mean) / (std + 1e-6))
+            term = Compared(
+                total[turn.id], mean, count, made_of[turn.id],
+                key_of(turn, (*OF_A_TASK, "agent")), "call", std=std,
+            )  # fmt: skip
+            turn.give_credit(term)
 
     def _weigh(self, spoken: list[Turn]) -> None:
         """1 / calls of the rollout, times what keeps the sum over tokens (or turns) as it is."""

@@ -12,12 +12,13 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 from pydantic import Field
 
-from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import subtract_mean
+from rolecall.algorithms.groups import compare_scores
 from rolecall.algorithms.policy_loss import ClippedLoss
+from rolecall.core import gae
+from rolecall.core.credit import Amounts
 from rolecall.core.interfaces.critic import Critic
-from rolecall.core.types import Episode, Turn, Utility, group_by, spread
+from rolecall.core.types import Episode, Turn, Utility, group_by
 from rolecall.critics.inputs import CriticInputs
 from rolecall.runtime.turn_order import joint_steps
 
@@ -58,13 +59,13 @@ class Vdn(ClippedLoss, Algorithm):
             for joint_step, value in zip(joint_steps(episode), self.targets(episode), strict=True):
                 target |= {turn.id: value for turn in joint_step}
         for turns in group_by(sampled, "agent"):
-            gains = []
+            made_of: list[Amounts] = []
             for turn in turns:
                 utility = _utility(turn)
                 shared = target[turn.id] - utility.mixed_v
-                gains.append(self.eta * utility.gain + (1 - self.eta) * shared)
-            for turn, advantage in zip(turns, subtract_mean(gains), strict=True):
-                turn.advantages = spread(turn, advantage)
+                amounts = {"utility": self.eta * utility.gain, "shared": (1 - self.eta) * shared}
+                made_of.append(amounts)
+            compare_scores(turns, made_of, names=("agent",), sample="turn")
 
     def targets(self, episode: Episode) -> list[float]:
         """Return the target y of each joint step.

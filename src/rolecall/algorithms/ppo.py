@@ -13,11 +13,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rolecall.algorithms import gae
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.losses import value_loss
 from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.algorithms.whitening import whiten
+from rolecall.core.credit import Amounts, TokenAdvantage
 from rolecall.core.interfaces.algorithm import Outputs
 from rolecall.core.types import Batch, Episode, Turn, group_by
 
@@ -60,28 +60,29 @@ class ValueHeadCredit(Algorithm):
         credited = self.credited_turns(episodes)
         episode_of = {turn.id: episode for episode, turn in credited}
         for turns in group_by([turn for _, turn in credited], "episode", "agent"):
-            scores = [turn.score for turn in turns]
-            scores[-1] += episode_of[turns[0].id].outcome(turns[0].agent)
-            self.chain(turns, scores)
+            made_of: list[Amounts] = [{"own": turn.score} for turn in turns]
+            outcome = episode_of[turns[0].id].outcome(turns[0].agent)
+            made_of[-1] = {**made_of[-1], "outcome": outcome}
+            self.chain(turns, made_of)
         if self.whiten:
             whiten(credited, centre=True)
 
-    def chain(self, turns: list[Turn], scores: list[float]) -> None:
-        """Advantages and returns of the tokens of turns that follow one another; each turn's score
-        is earned with its last token.
+    def chain(self, turns: list[Turn], made_of: list[Amounts]) -> None:
+        """Credit and returns of the tokens of turns that follow one another; each turn's score, the
+        sum of what it is made of, is earned with its last token.
         """
-        lengths = [len(turn.ids[1]) for turn in turns]
-        ends = np.cumsum(lengths) - 1
-        rewards = np.concatenate([self.kl_rewards(turn) for turn in turns]).astype(np.float64)
-        rewards[ends] += scores
-        discounts = np.full(len(rewards), self.gamma)
-        discounts[ends] = self.gamma_turn
-        values = np.concatenate([turn.training.values for turn in turns])
-        advantages = gae.advantages(rewards, values, discounts=discounts, lam=self.lam)
-        for turn, end, length in zip(turns, ends, lengths, strict=True):
-            span = slice(end + 1 - length, end + 1)
-            turn.advantages = advantages[span].astype(np.float32)
-            turn.returns = (advantages[span] + values[span]).astype(np.float32)
+        next_value = next_advantage = 0.0
+        for turn, amounts in reversed([*zip(turns, made_of, strict=True)]):
+            values = turn.training.values
+            assert values is not None, f"no critic has valued turn {turn.id}"
+            term = TokenAdvantage(
+                sum(amounts.values()), amounts, self.gamma, self.gamma_turn, self.lam,
+                next_value, next_advantage, self.token_rewards(turn),
+            )  # fmt: skip
+            turn.give_credit(term)
+            advantages = term.advantages(values)
+            turn.returns = (advantages + values).astype(np.float32)
+            next_value, next_advantage = float(values[0]), float(advantages[0])
 
 
 class Ppo(PpoLoss, ValueHeadCredit):

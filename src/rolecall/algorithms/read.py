@@ -14,7 +14,6 @@ Degenerate: before the critic has learned anything every proposal adds 0, and is
 
 from __future__ import annotations
 
-import math
 from statistics import fmean
 from typing import ClassVar, Protocol
 
@@ -22,8 +21,9 @@ from pydantic import Field
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.losses import ImitationLoss
+from rolecall.core.credit import Exponential, LeftOut
 from rolecall.core.interfaces.critic import Critic, Judge
-from rolecall.core.types import Episode, Turn, spread
+from rolecall.core.types import Episode, Turn
 from rolecall.critics.inputs import CriticInputs
 
 LARGEST_WEIGHT = 20.0
@@ -67,14 +67,12 @@ class ReAd(ImitationLoss, Algorithm):
         beta .5: a turn that added .35 counts 2.013753 times, one that added -2.1 .014996.
         """
         for _, turn in self.credited_turns(episodes):
-            if self.train:
-                turn.advantages = spread(turn, self.weight(turn.training.estimate or 0.0))
-            else:
-                turn.advantages = None
-
-    def weight(self, advantage: float) -> float:
-        """Return min(exp(A / beta), 20)."""
-        return math.exp(min(advantage / self.beta, math.log(LARGEST_WEIGHT)))
+            estimate = turn.training.estimate or 0.0
+            turn.give_credit(
+                Exponential(estimate, self.beta, LARGEST_WEIGHT)
+                if self.train
+                else LeftOut("the agents' weights stay as they are")
+            )
 
     def make_critic(self, parts: CriticInputs) -> Critic:
         from rolecall.critics.prefixes import PrefixCritic

@@ -16,6 +16,7 @@ from rolecall.algorithms.groups import compare
 from rolecall.algorithms.losses import Estimator
 from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.algorithms.whitening import whiten
+from rolecall.core.credit import Discounted
 from rolecall.core.types import Episode
 
 
@@ -41,11 +42,10 @@ class ReinforcePlusPlus(ClippedLoss, Algorithm):
         turns = self.credited_turns(episodes)
         for episode, turn in turns:
             score = np.clip(episode.total(turn), -self.reward_clip, self.reward_clip)
-            rewards = self.kl_rewards(turn).astype(np.float64)
-            rewards[-1] += score
-            for token in range(len(rewards) - 2, -1, -1):
-                rewards[token] += self.gamma * rewards[token + 1]
-            turn.returns = turn.advantages = rewards.astype(np.float32)
+            amounts = {"outcome": episode.outcome(turn.agent), "own": turn.score}
+            term = Discounted(float(score), amounts, self.gamma, self.token_rewards(turn))
+            turn.give_credit(term)
+            turn.returns = turn.advantages
         whiten(turns, centre=True)
 
 

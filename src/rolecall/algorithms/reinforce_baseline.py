@@ -16,8 +16,9 @@ from pydantic import Field, PrivateAttr
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import exact_mean
 from rolecall.algorithms.policy_loss import ClippedLoss
+from rolecall.core.credit import Compared
 from rolecall.core.json_types import State
-from rolecall.core.types import Episode, Turn, group_by, spread
+from rolecall.core.types import Episode, Turn, group_by
 
 Key = tuple[str, str]  # source of the task, and seat
 
@@ -48,9 +49,16 @@ class ReinforceBaseline(ClippedLoss, Algorithm):
             for group in group_by(turns[episode.id], seat_key):
                 key = episode.task.source, seat_key(group[0])
                 average = self._moved.get(key, 0.0)
-                scores = [episode.outcome(t.agent) + self.own_reward(episode, t) for t in group]
-                for turn, score in zip(group, scores, strict=True):
-                    turn.advantages = spread(turn, score - average)
+                scores = []
+                for turn in group:
+                    outcome, own = episode.outcome(turn.agent), self.own_reward(episode, turn)
+                    scores.append(outcome + own)
+                    term = Compared(
+                        outcome + own, average, 1, {"outcome": outcome, "own": own},
+                        {"source": key[0], "seat": key[1]}, "episode_agent",
+                        baseline="moving_average",
+                    )  # fmt: skip
+                    turn.give_credit(term)
                 self._moved[key] = self.decay * average + (1 - self.decay) * exact_mean(scores)
 
     def after_step(self, step: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.core.credit import LeftOut
 from rolecall.core.json_types import State
 from rolecall.core.types import Turn
 
@@ -27,7 +28,7 @@ class RoundRobin(Algorithm):
         now = agents[self._done // self.round_robin % len(agents)]
         for turn in turns:
             if turn.agent != now:
-                turn.advantages = None
+                turn.give_credit(LeftOut(f"only {now} is trained in this step"))
 
     def after_step(self, step: int) -> None:
         self._done = step

@@ -18,7 +18,8 @@ from pydantic import Field
 from rolecall.algorithms.base import Algorithm, Rows
 from rolecall.algorithms.best_of import best_attempts, is_right
 from rolecall.algorithms.losses import ImitationLoss
-from rolecall.core.types import Episode, Turn, spread
+from rolecall.core.credit import Imitated, LeftOut
+from rolecall.core.types import Episode, Turn
 
 
 class Sft(ImitationLoss, Algorithm):
@@ -43,10 +44,18 @@ class Sft(ImitationLoss, Algorithm):
     def credit(self, episodes: list[Episode]) -> None:
         """Advantage 1 on every token that is imitated and 0 on all others."""
         turns = self.credited_turns(episodes)
-        for episode, turn in turns if self.best_of is None else best_attempts(turns, self.best_of):
-            if self._is_imitated(episode, turn):
-                right = turn.training.imitated
-                turn.advantages = spread(turn, 1.0) if right is None else right.copy()
+        attempts = turns if self.best_of is None else best_attempts(turns, self.best_of)
+        best = {turn.id for _, turn in attempts}
+        for episode, turn in turns:
+            if turn.id not in best:
+                reason = f"its attempt is not among the {self.best_of} best of {turn.agent}"
+                turn.give_credit(LeftOut(reason, is_dropped=False))
+            elif self._is_imitated(episode, turn):
+                amounts = {"outcome": episode.outcome(turn.agent), "own": turn.score}
+                turn.give_credit(Imitated(episode.total(turn), amounts, self.threshold))
+            else:
+                reason = f"it earned less than the threshold {self.threshold:g}"
+                turn.give_credit(LeftOut(reason, is_dropped=False))
 
     def _is_imitated(self, episode: Episode, turn: Turn) -> bool:
         if self.step_threshold is None:

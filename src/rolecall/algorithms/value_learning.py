@@ -16,9 +16,10 @@ from pydantic import Field, PrivateAttr
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.losses import ImitationLoss
+from rolecall.core.credit import Best, LeftOut
 from rolecall.core.interfaces.critic import Chooser, Critic
 from rolecall.core.json_types import State
-from rolecall.core.types import Episode, Turn, group_by, spread
+from rolecall.core.types import Episode, Turn, group_by
 from rolecall.critics.inputs import CriticInputs
 from rolecall.runtime.turn_order import joint_steps
 
@@ -85,14 +86,13 @@ class VdnValue(ImitationLoss, Algorithm):
         credited = self.credited_turns(episodes)
         if not self.distil:
             for _, turn in credited:
-                turn.advantages = None
+                turn.give_credit(LeftOut("the agents' weights stay as they are"))
             return
         for siblings in group_by([turn for _, turn in credited], "episode", _call_key):
             values = [turn.training.preference for turn in siblings]
             assert None not in values, "no critic has valued these candidates"
-            best = siblings[values.index(max(values))]  # type: ignore[type-var]
-            if len(siblings) > 1:
-                best.advantages = spread(best, 1.0)
+            for number, turn in enumerate(siblings):
+                turn.give_credit(Best(number, tuple(values)))  # type: ignore[arg-type]
 
     def step_rewards(self, episode: Episode) -> list[float]:
         """Return each joint step's reward; the outcome, a mean over agents, comes with the last."""

@@ -20,6 +20,10 @@ def show(
         bool, typer.Option("--evaluation", help="Held-out tasks, as they were last evaluated.")
     ] = False,
     number: Annotated[int, typer.Option("-n", min=1, help="Best and worst to show.")] = 3,
+    why: Annotated[
+        str | None,
+        typer.Option(metavar="TURN", help="Explain this turn, or an episode; best, worst."),
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Read conversations: the best and the worst, or one task's attempts side by side."""
@@ -28,10 +32,40 @@ def show(
         from rolecall.storage.run_folder import RunFolder
 
     folder = RunFolder.existing(run)
+    if why is not None:
+        with ends_at_once():
+            from rolecall.explain.terminal import show_why
+
+        emit(show_why(folder, why, step=step, quiet=bool(json_file)), json_file)
+        return
     result = command(
         folder, task=task, step=step, evaluation=evaluation, number=number, quiet=bool(json_file)
     )
     emit(result, json_file)
+
+
+def audit(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="RUN|FILE", help="A run folder, or what another trainer wrote."),
+    ],
+    json_file: Json = None,
+) -> None:
+    """Check credit: groups, rewards, advantages, masks and log-probs of a run or a dump.
+
+    Reads dumps of verl, TRL, slime, miles, verifiers and prime-rl, and plain JSON lines. The exit
+    status is 1 where a fault is found.
+    """
+    with ends_at_once():
+        from rolecall.explain.audit.report import audit as command
+        from rolecall.explain.audit.report import print_audit
+        from rolecall.runtime.consoles import PlainConsole
+
+    result = command(path)
+    print_audit(result, PlainConsole(quiet=bool(json_file)))
+    emit(result.as_record(), json_file)
+    if result.findings:
+        raise typer.Exit(1)
 
 
 def compare(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rolecall.core.credit import CreditTerm
 from rolecall.core.tags import encodable, find_tag, visible
 
 Ids = NDArray[np.int32]
@@ -130,6 +131,7 @@ class TrainingNotes:
     replayed: float | None = None  # mean return of the replays in which it says something else
     replay_error: str = ""  # why there is no such mean
     imitated: Floats | None = None  # [T] 0 where a data set marks a token as wrong; None: nowhere
+    credit: tuple[CreditTerm, ...] | None = None  # how `advantages` came about; None: they did not
 
 
 @dataclass(slots=True, eq=False)
@@ -203,6 +205,16 @@ class Turn:
     def visible(self) -> str:
         """The text without its thinking: what teammates, parsers and scorers read."""
         return visible(self.text)
+
+    def reset_credit(self) -> None:
+        """Begin to give credit anew: an advantage of 0 on each token, and weight 1."""
+        self.advantages, self.weight, self.training.credit = spread(self, 0.0), 1.0, ()
+
+    def give_credit(self, term: CreditTerm) -> None:
+        """Add a term of the credit: it changes `advantages`, and is kept to explain them."""
+        before = spread(self, 0.0) if self.advantages is None else self.advantages
+        self.training.credit = (*(self.training.credit or ()), term)
+        self.advantages = term.compute(before, self.training)
 
     def tag(self, name: str) -> str | None:
         """Return the content of the last complete `<name>...</name>` after thinking, stripped and

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rolecall.core.credit import dump_credit, load_credit
 from rolecall.core.json_types import JsonObject, JsonValue, Record
 from rolecall.core.types import (
     MOVED_TO_NOTES,
@@ -79,6 +80,8 @@ def _split_metrics(record: JsonObject) -> None:
 
 def _turn_record(turn: Turn) -> JsonObject:
     record = _flatten(turn)
+    if record["credit"] is not None:
+        record["credit"] = dump_credit(record["credit"])
     for name in (*IDS, *FLOATS):
         value = record[name]
         record[name] = None if value is None else value.tolist()
@@ -125,9 +128,11 @@ DEFAULTS = _flatten(Turn("", "", "", "", "", ()))
 
 
 def _read_notes(record: Record) -> None:
-    """Turn what JSON has of utilities and coaches into their types again."""
+    """Turn what JSON has of utilities, credit and coaches into their types again."""
     if record.get("utility") is not None:
         record["utility"] = Utility(**record["utility"])
+    if record.get("credit") is not None:
+        record["credit"] = load_credit(record["credit"])
     if record.get("coach") is not None:
         record["coach"] = _coach_note(record["coach"])
 
@@ -198,6 +203,7 @@ def _schema() -> pa.Schema:
             ("candidate", pa.int32()),
             ("info", pa.string()),
             ("versions", pa.list_(pa.int32())),
+            ("credit", pa.string()),
         ]
     )
 
@@ -244,8 +250,8 @@ class EpisodeWriter:
             self._aside.unlink(missing_ok=True)
 
 
-def read_parquet(path: Path) -> list[Episode]:
-    """Return the episodes of `write_parquet`.
+def read_parquet(path: Path, *, task: str | None = None) -> list[Episode]:
+    """Return the episodes of `write_parquet`, or those of one task.
 
     It leaves out the tokens of messages, the learner's log-probs of an update, the info of tasks,
     and all metrics but the score that counts.
@@ -253,7 +259,8 @@ def read_parquet(path: Path) -> list[Episode]:
     from pyarrow import parquet
 
     episodes: dict[str, Episode] = {}
-    for row in parquet.read_table(path).to_pylist():
+    where = None if task is None else [("task", "=", task)]
+    for row in parquet.read_table(path, filters=where).to_pylist():
         episode = episodes.setdefault(row["episode"], _read_episode(row))
         if row["turn"] is not None:
             episode.turns.append(_read_turn(row))
@@ -286,6 +293,8 @@ def _read_turn(row: JsonObject) -> Turn:
     arrays |= {name: name for name in FLOATS if name in row}
     info = json.loads(row["info"])
     notes = {name: info.pop(name) for name in NOTES if name in info}
+    if row.get("credit") is not None:
+        notes["credit"] = json.loads(row["credit"])
     _read_notes(notes)
     if "imitated" in notes:
         notes["imitated"] = _array("imitated", notes["imitated"])
@@ -332,7 +341,7 @@ def _rows(episode: Episode, *, step: int) -> list[JsonObject]:
 
 
 def _turn_row(turn: Turn) -> JsonObject:
-    advantages = turn.advantages
+    advantages, credit = turn.advantages, turn.training.credit
     return {
         "turn": turn.id,
         "agent": turn.agent,
@@ -362,6 +371,7 @@ def _turn_row(turn: Turn) -> JsonObject:
         "candidate": turn.candidate,
         "info": json.dumps(turn.info | _notes(turn), default=_plain),
         "versions": turn.versions,
+        "credit": None if credit is None else json.dumps(dump_credit(credit)),
     }
 
 

@@ -17,6 +17,7 @@ import torch
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.whitening import whiten_families
 from rolecall.core.async_types import Work
+from rolecall.core.credit import LeftOut
 from rolecall.core.interfaces.learner import Annotation, Learner, Update
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Batch, Episode, Pair, Turn
@@ -82,7 +83,7 @@ def leave_out_stale(run: Run, rollout: Rollout) -> None:
             if turn.advantages is None or limit is None:
                 continue
             if turn_staleness(turn, versions) > limit:
-                turn.advantages = None
+                turn.give_credit(LeftOut(f"it is older than {limit} versions"))
                 rollout.num_stale_turns += 1
 
 

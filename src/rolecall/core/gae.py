@@ -9,17 +9,24 @@ Doubles = NDArray[np.float64]
 
 
 def advantages(
-    rewards: ArrayLike, values: ArrayLike, *, discounts: ArrayLike, lam: float
+    rewards: ArrayLike,
+    values: ArrayLike,
+    *,
+    discounts: ArrayLike,
+    lam: float,
+    next_value: float = 0.0,
+    next_advantage: float = 0.0,
 ) -> Doubles:
     """Return A_l = delta_l + g_l lam A_{l+1} with delta_l = r_l + g_l V_{l+1} - V_l (GAE,
     1506.02438).
 
-    rewards, values and discounts (from an element to the next) are [L]; after the end V is 0.
+    rewards, values and discounts (from an element to the next) are [L]. `next_value` and
+    `next_advantage` are of the element after the last one; after the end of an episode both are 0.
     Rewards [0, 0, 1], values [.5, .6, .2], discounts 1, lam .95 -> [.442, .36, .8].
     """
     r, v, g = (np.asarray(array, dtype=np.float64) for array in (rewards, values, discounts))
     result = np.zeros(len(r))
-    following = value_after = 0.0
+    following, value_after = next_advantage, next_value
     for index in range(len(r) - 1, -1, -1):
         delta = r[index] + g[index] * value_after - v[index]
         following = result[index] = delta + g[index] * lam * following
