@@ -34,6 +34,7 @@ SHOWS = {
     "reproduce": [r"runs of the paper: \d of 2", r"checking configs: \d of 2"],
     "bench": [r"update against none|update against padded: \d of 2 pairs"],
     "doctor": ["trying out cpu"],
+    "blame": [r"replaying \d+:"],
     "audit": ["auditing: 1 of 1 steps"],
 }
 # Those that are quick, and those that show their own progress or serve until they are ended.
@@ -83,6 +84,7 @@ def arguments(model_folder, tmp_path_factory) -> dict[str, tuple[object, ...]]:
         "bench": ("update", "--smoke", "--pairs", "1"),
         "doctor": (),
         "audit": (run,),
+        "blame": (run, "--draws", "2"),
     }  # fmt: skip
 
 

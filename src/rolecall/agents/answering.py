@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from rolecall.agents import chat_template
-from rolecall.agents.agent import Agent
+from rolecall.agents.agent import Agent, Policy
 from rolecall.core.interfaces.engine import Answer, Completion, Question, Request, TextEngine
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Swap, Turn
@@ -45,27 +45,28 @@ class Answering:
         if not swapped and len(again) == len(turns):
             return _again([old for old in again if old is not None])
         seed = derive_seed(self.call_seed, draw or path)
+        policy = None
         if swap is not None and swapped:
-            seed = derive_seed(seed, "swap", swap.draw)
+            seed, policy = derive_seed(seed, "swap", swap.draw), swap.policy
         started = time.monotonic()
-        answers = await self._sampled(agent, turns, path, seed)
+        answers = await self._sampled(agent, turns, path, seed, policy or agent.policy)
         took = f"call_s/{agent.name}"
         metrics = self.episode.metrics
         metrics[took] = metrics.get(took, 0.0) + time.monotonic() - started
         return answers
 
     async def _sampled(
-        self, agent: Agent, turns: list[Turn], path: tuple[int, ...], seed: int
+        self, agent: Agent, turns: list[Turn], path: tuple[int, ...], seed: int, policy: Policy
     ) -> Answers:
         episode = self.episode
-        name, engine = f"{episode.id}/{'.'.join(map(str, path))}", agent.policy.engine
+        name, engine = f"{episode.id}/{'.'.join(map(str, path))}", policy.engine
         prompt = turns[0].prompt
         if prompt is None:
             # What has no tokenizer has a text engine; isinstance of a protocol takes 20 us.
             return await cast(TextEngine, engine).answer(
                 Question(
                     id=name,
-                    policy=agent.policy.name,
+                    policy=policy.name,
                     messages=turns[0].messages,
                     sampling=agent.sampling,
                     seed=seed,
@@ -80,7 +81,7 @@ class Answering:
         return await engine.generate(
             Request(
                 id=name,
-                policy=turns[0].sampled_by or agent.policy.name,
+                policy=turns[0].sampled_by or policy.name,
                 prompt=prompt,
                 sampling=agent.sampling,
                 seed=seed,

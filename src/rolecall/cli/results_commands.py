@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rolecall.cli.arguments import Json
+from rolecall.cli.arguments import Json, Overrides
 from rolecall.cli.output import emit, people_on_stderr
 from rolecall.runtime.interrupts import ends_at_once
 
@@ -66,6 +66,27 @@ def audit(
     emit(result.as_record(), json_file)
     if result.findings:
         raise typer.Exit(1)
+
+
+def blame(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    overrides: Overrides = None,
+    *,
+    episode: Annotated[
+        str, typer.Option(help="Id of an episode of a training step; best, worst.")
+    ] = "worst",
+    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    draws: Annotated[int, typer.Option(min=2, max=1024, help="Replays of each turn.")] = 16,
+    json_file: Json = None,
+) -> None:
+    """Find the turn that decided an episode, by replaying it from each of its turns."""
+    with ends_at_once():
+        from rolecall.runs.blame import blame as command
+
+    result = command(
+        run, episode, step=step, draws=draws, overrides=overrides or [], quiet=bool(json_file)
+    )
+    emit(result, json_file)
 
 
 def compare(

@@ -295,6 +295,9 @@ class TrainerConfig(Section):
     """Steps between checkpoints; the last step is always saved."""
     keep: int = Field(2, ge=1, le=1_000_000_000)
     """Number of newest checkpoints to keep, beside the best."""
+    pin: list[Annotated[int, Field(ge=1)]] = []
+    """Steps whose checkpoints are saved and never removed: [10, 50]. To replay an episode of step N
+    with the weights that sampled it, pin step N - 1."""
     warm_start: int | WarmStartConfig = 0
     """Steps of SFT on demonstrations that the environment writes, before the run's own steps. A
     number stands for `{steps: N}`. The run then has the stages `warm_start` and `train`. The

@@ -341,6 +341,7 @@ class Swap:
     path: tuple[int, ...]  # of the call
     text: str | None  # what it says; None: it is sampled anew
     draw: int = 0  # number of the new sample
+    policy: Any = None  # an `agents.agent.Policy` that samples it instead of the agent's own
 
 
 Pair = tuple[Turn, Turn]  # the better turn, the worse turn

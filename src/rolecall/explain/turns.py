@@ -55,19 +55,33 @@ def explain(folder: RunFolder, name: str, *, step: int | None = None) -> list[Ex
     which step's file it is; otherwise all are searched, the newest first. Raises ConfigError where
     there is none of that name.
     """
+    name, episodes = _read_attempts(folder, name, step)
+    return [
+        explain_turn(turn, episode, episodes)
+        for episode in episodes
+        for turn in episode.turns
+        if name in {turn.id, episode.id}
+    ]
+
+
+def find_episode(folder: RunFolder, name: str, *, step: int | None = None) -> Episode:
+    """Return an episode of a run's training steps, named as `explain` takes it.
+
+    Raises ConfigError where there is none.
+    """
+    name, episodes = _read_attempts(folder, name, step)
+    return next(e for e in episodes if name == e.id or any(name == turn.id for turn in e.turns))
+
+
+def _read_attempts(folder: RunFolder, name: str, step: int | None) -> tuple[str, list[Episode]]:
+    """Return the id that a name stands for, and all attempts at its task in that step."""
     files = _step_files(folder, step)
     if name in EXTREMES and files:
         name = next((talk.episode for talk in EXTREMES[name](files[0], 1)), name)
     for file in files:
         task = _find_task(file, name)
         if task is not None:
-            episodes = read_parquet(file, task=task)
-            return [
-                explain_turn(turn, episode, episodes)
-                for episode in episodes
-                for turn in episode.turns
-                if name in {turn.id, episode.id}
-            ]
+            return name, read_parquet(file, task=task)
     raise ConfigError(
         f"{folder.path} has no turn or episode {name!r} in its training steps; `rolecall show "
         f"{folder.path} --json -` prints ids of both"

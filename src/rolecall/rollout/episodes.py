@@ -203,12 +203,32 @@ async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -
     """
     if context.player is not None:
         return await context.player.replay(episode, swap)
-    name = f"{episode.id}~" + ("" if swap is None else f"{swap.path}{swap.draw}")
-    again = replace(episode, id=name, turns=[], rewards={}, scores={}, metrics={}, answer="")
-    again.judged_score, again.error = None, None
-    again.is_truncated = again.is_mistake = False
+    again = _begin_again(episode, "" if swap is None else f"{swap.path}{swap.draw}")
     recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
     return await play_episode(context, again, swap=swap, recorded=recorded)
+
+
+async def continue_episode(
+    context: RolloutContext, episode: Episode, kept: int, *, draw: int, swap: Swap | None = None
+) -> Episode:
+    """Return the episode that begins with the first `kept` turns and is sampled anew from there.
+
+    The same draw samples a call from the same seed, however many turns are kept, so that
+    differences between two numbers of kept turns are measured with common random numbers. `swap`
+    may change what one of the later calls says. Nothing here is trained.
+    """
+    changes = "" if swap is None else f"{swap.path}{'sampled' if swap.text is None else 'set'}"
+    again = _begin_again(episode, f"{kept}.{draw}{changes}")  # engines tell requests apart by id
+    recorded = {turn.path: turn for turn in episode.turns[:kept]}
+    return await play_episode(context, again, swap=swap, recorded=recorded, draw=draw)
+
+
+def _begin_again(episode: Episode, name: str) -> Episode:
+    """Return the episode before its first turn, with its task and seed."""
+    again = replace(episode, id=f"{episode.id}~{name}", turns=[], rewards={}, scores={}, metrics={})
+    again.judged_score, again.error, again.answer = None, None, ""
+    again.is_truncated = again.is_mistake = False
+    return again
 
 
 async def play_episode(
@@ -217,12 +237,14 @@ async def play_episode(
     *,
     swap: Swap | None = None,
     recorded: dict[tuple[int, ...], Turn] | None = None,
+    draw: int | None = None,
 ) -> Episode:
     started = time.monotonic()
+    key = ("call",) if draw is None else ("call", draw)
     team = Team(
         context.agents,
         episode=episode,
-        call_seed=derive_seed(episode.seed, "call"),
+        call_seed=derive_seed(episode.seed, *key),
         swap=swap,
         recorded=recorded,
         tries_out=context.manner.tries_out,

@@ -47,9 +47,16 @@ class CheckpointError(RuntimeError):
 
 
 def save(
-    folder: Path, step: int, parts: Mapping[str, Saved], *, states: list[State], keep: int
+    folder: Path,
+    step: int,
+    parts: Mapping[str, Saved],
+    *,
+    states: list[State],
+    keep: int,
+    pinned: frozenset[int] = frozenset(),
 ) -> Path:
-    """Write `step-N`, point `latest` at it, drop older ones but the best and the `keep` newest.
+    """Write `step-N`, point `latest` at it, drop older ones but the best, the `keep` newest and
+    those of `pinned` steps.
 
     It gets a folder for each part (policies, critics), and the small states of what has one.
 
@@ -82,7 +89,7 @@ def save(
     os.replace(aside, final)
     _flush_folder(folder)
     point(folder, LATEST, step)
-    _drop_old(folder, keep=keep)
+    _drop_old(folder, keep=keep, pinned=pinned)
     return final
 
 
@@ -221,9 +228,10 @@ def critics_in(checkpoint: Path) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if name.startswith(CRITIC)}
 
 
-def _drop_old(folder: Path, *, keep: int) -> None:
+def _drop_old(folder: Path, *, keep: int, pinned: frozenset[int]) -> None:
     kept = {follow_pointer(folder, LATEST), follow_pointer(folder, BEST)}
-    for path in list_checkpoints(folder)[keep:]:
+    free = [path for path in list_checkpoints(folder) if checkpoint_step(path) not in pinned]
+    for path in free[keep:]:
         if path not in kept:
             try:
                 _drop(path)

@@ -326,7 +326,8 @@ class Trainer:
         config = self.config
         last = self.done == config.trainer.steps
         due = self._is_evaluated(self.done)
-        if self.done % config.trainer.save_every == 0 or due or last:
+        is_pinned = self.done in config.trainer.pin
+        if self.done % config.trainer.save_every == 0 or is_pinned or due or last:
             self._save()
         if due:
             await self._evaluate("during")
@@ -362,6 +363,7 @@ class Trainer:
             self.run.parts,
             states=[owner.state_dict() for owner in (*self.run.stateful, *carried)],
             keep=self.config.trainer.keep,
+            pinned=frozenset(self.config.trainer.pin),
         )
         self.saved = self.done
         self._remove_journals()
