@@ -52,6 +52,7 @@ def false_ones(claims) -> list:
         "uneven_calls",
         "candidates",
         "dummy_agent",
+        "fidelity",
     ],
 )
 def test_every_claim_of_a_cheap_proof_holds(name):
