@@ -12,7 +12,7 @@ import pytest
 
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode, Swap, Task
-from rolecall.explain.blame import Blame, blame_episode, difference, estimate
+from rolecall.explain.blame import Blame, ReplayError, blame_episode, difference, estimate
 from rolecall.explain.blame_table import verdict
 from rolecall.runs.blame import choose_weights, find_task
 from rolecall.storage.run_folder import RunFolder
@@ -117,11 +117,27 @@ def test_candidates_of_a_call_are_one_turn():
 
     async def replay(made, kept, *, draw, swap):
         kepts.add((kept, None if swap is None else swap.path))
-        return replace(made, turns=[])
+        return made
 
     result = asyncio.run(blame_episode(made, replay, draws=2))
     assert [one.agent for one in result.turns] == ["a", "b"]
     assert kepts == {(0, None), (3, None), (0, (0,)), (3, (1,))}
+
+
+def test_a_replay_that_does_not_begin_like_the_episode_is_not_counted():
+    """As where a tool of the world outside answers otherwise than before."""
+    made = play({0: "good", 1: "bad", 2: "good"}, rate=RELIABLE, draw=-1)
+
+    async def replay(made, kept, *, draw, swap):
+        others = {0: "good", 1: "bad" if draw % 2 else "other"}
+        return play(others, rate=RELIABLE, draw=draw)
+
+    result = asyncio.run(blame_episode(made, replay, draws=4))
+    assert result.num_failed == 4  # those in which the second turn is kept, and is another one
+    assert "turn 1 was not repeated" in result.notes[0]
+    made.turns[0].text = "said once and never again"
+    with pytest.raises(ReplayError):
+        asyncio.run(blame_episode(made, replay, draws=4))
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,10 @@ T_QUANTILES = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 8: 2.36, 12: 2.2, 16:
 LEAST = 0.25  # difference of two values from which a turn is decisive
 
 
+class ReplayError(RuntimeError):
+    """No replay of a turn can be used."""
+
+
 class Replay(Protocol):
     """Plays an episode that begins with the first turns of another one."""
 
@@ -108,22 +112,22 @@ async def blame_episode(
 
     `replay` is `rollout.episodes.continue_episode` with the weights that sampled it. `base` has the
     untrained policy of each agent; without it no turn is compared with what untrained weights say.
-    Raises RuntimeError where all replays of a turn fail.
+    A replay whose first turns are not those of the episode counts as failed. Raises ReplayError
+    where all replays of a turn fail.
     """
     started = time.monotonic()
     ends = _call_ends(episode)
     places = asyncio.Semaphore(concurrency)
     last = _score(episode)
-
     errors: Counter[str] = Counter()
 
     async def play(kept: int, draw: int, swap: Swap | None) -> float | None:
         async with places:
             again = await replay(episode, kept, draw=draw, swap=swap)
-        if again.error is not None:
-            errors[again.error] += 1
-            return None
-        return _score(again)
+        problem = again.error or _deviation(episode, again, kept)
+        if problem:
+            errors[problem] += 1
+        return None if problem else _score(again)
 
     async def arm(kept: int, swap: Swap | None) -> Returns:
         return list(await asyncio.gather(*(play(kept, draw, swap) for draw in range(draws))))
@@ -168,7 +172,7 @@ def estimate(returns: Returns) -> Estimate:
     """Return the mean of the replays that did not fail, with its margin."""
     values = [value for value in returns if value is not None]
     if not values:
-        raise RuntimeError("every replay of a turn failed")
+        raise ReplayError("every replay of a turn failed")
     return Estimate(fmean(values), _margin(values))
 
 
@@ -191,6 +195,16 @@ def _score(episode: Episode) -> float:
         return episode.headline
     agents = sorted({turn.agent for turn in episode.turns})
     return fmean(map(episode.outcome, agents)) if agents else 0.0
+
+
+def _deviation(episode: Episode, again: Episode, kept: int) -> str:
+    """Return where a replay is not the episode that it should begin with; "" where it is."""
+    expected = [(turn.path, turn.text) for turn in episode.turns[:kept]]
+    repeated = {(turn.path, turn.text) for turn in again.turns}
+    other = next((path for path, text in expected if (path, text) not in repeated), None)
+    if other is None:
+        return ""
+    return f"turn {'.'.join(map(str, other))} was not repeated: its world or tools answer otherwise"
 
 
 def _call(turn: Turn) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.json_types import Record
 from rolecall.core.types import Episode, Task
-from rolecall.explain.blame import Blame, blame_episode
+from rolecall.explain.blame import Blame, ReplayError, blame_episode
 from rolecall.explain.blame_table import print_blame
 from rolecall.explain.turns import find_episode
 from rolecall.monitor import terminal
@@ -141,5 +141,8 @@ async def _blame(run: Run, untrained: Run, episode: Episode, draws: int) -> Blam
             base=base,
             concurrency=run.context.concurrency,
         )
-    except RuntimeError as error:
-        raise ConfigError(f"{episode.id} cannot be replayed: {error}") from error
+    except ReplayError as error:
+        raise ConfigError(
+            f"{episode.id} cannot be replayed: {error}; `rolecall show RUN --why {episode.id}` "
+            "explains its credit without a replay"
+        ) from error
