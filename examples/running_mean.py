@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from rolecall import Algorithm, ClippedLoss, Episode
+from rolecall.core.credit import Compared
 from rolecall.core.types import spread
 from rolecall.critics.inputs import CriticInputs
 
@@ -53,7 +54,7 @@ class RunningMean(ClippedLoss, Algorithm):
 
     def credit(self, episodes: list[Episode]) -> None:
         for episode, turn in self.credited_turns(episodes):
-            turn.advantages = spread(turn, episode.total(turn)) - turn.training.values
+            turn.give_credit(Compared(episode.total(turn), float(turn.training.values[0])))
 
     def fit(self, episodes: list[Episode], critic: Scores) -> dict[str, float]:
         earned = defaultdict(list)

@@ -162,6 +162,10 @@ def test_changed_numbers_of_our_own_runs_are_named(tmp_path):
     def overwrite(read):
         read[0].rewards = {"team": 5.0}
 
+    def forget(read):
+        for turn in (turn for each in read for turn in each.turns):
+            turn.training.credit = ()
+
     def fail(read):
         read[1].error = "RuntimeError: the world is gone"
 
@@ -169,6 +173,9 @@ def test_changed_numbers_of_our_own_runs_are_named(tmp_path):
         del read[2].turns[1]
 
     assert findings(lambda read: None) == set()
+    assert findings(forget) == set()  # an algorithm of somebody else's may record nothing
+    result = audit(tmp_path / "other.parquet")
+    assert "without `give_credit`" in result.not_possible["advantage changed"]
     assert findings(push) == {"advantage changed"}
     assert findings(overwrite) == {"reward overwritten"}
     assert findings(fail) == {"failed episode counted"}

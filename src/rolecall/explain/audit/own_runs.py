@@ -33,15 +33,26 @@ def read_own(file: Path) -> tuple[list[Episode], list[Sample]]:
 def check_advantages(episodes: list[Episode]) -> Iterator[Finding]:
     """Find turns whose advantages are not what their recorded credit comes to."""
     turns = [turn for episode in episodes for turn in episode.turns]
-    if all(turn.training.credit is None for turn in turns):
-        raise NotPossibleError("no credit is recorded; files of earlier versions have none")
-    for turn in turns:
-        if turn.training.credit is not None and not is_reproduced(turn):
+    recorded = [turn for turn in turns if turn.training.credit]
+    if not recorded and any(map(_has_unexplained_advantage, turns)):
+        raise NotPossibleError(
+            "no credit is recorded: the file is of an earlier version, or the algorithm sets "
+            "advantages without `give_credit`"
+        )
+    for turn in recorded:
+        if not is_reproduced(turn):
             yield Finding(
                 "advantage changed",
                 f"the advantage of {turn.id} is not what its credit comes to",
                 [turn.id],
             )
+
+
+def _has_unexplained_advantage(turn: Turn) -> bool:
+    """Return whether a turn has an advantage that no record explains; 0 is that of no term."""
+    if turn.advantages is None:
+        return False
+    return turn.training.credit is None or bool(turn.advantages.any())
 
 
 def check_outcomes(episodes: list[Episode]) -> Iterator[Finding]:
