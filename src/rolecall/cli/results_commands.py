@@ -53,8 +53,9 @@ def audit(
 ) -> None:
     """Check credit: groups, rewards, advantages, masks and log-probs of a run or a dump.
 
-    Reads dumps of verl, TRL, slime, miles, verifiers and prime-rl, and plain JSON lines. The exit
-    status is 1 where a fault is found.
+    Reads dumps of verl, TRL, slime, miles, verifiers, prime-rl, and JSON lines.
+
+    The exit status is 1 where a fault is found.
     """
     with ends_at_once():
         from rolecall.explain.audit.report import audit as command

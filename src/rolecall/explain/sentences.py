@@ -188,7 +188,9 @@ def join_amounts(amounts: Amounts, score: float) -> str:
     """Return `outcome 1 and own -0.1 make 0.9`; amounts of 0 are left out if another one is not."""
     if not amounts:
         return f"score {fmt(score)}"
-    shown = {name: value for name, value in amounts.items() if value} or dict(amounts)
+    shown = {name: value for name, value in amounts.items() if value}
+    if not shown:
+        return f"{next(iter(amounts))} 0"
     words = [f"{name} {fmt(value)}" for name, value in shown.items()]
     total = sum(amounts.values())
     result = f" make {fmt(total)}" if len(words) > 1 else ""

@@ -71,7 +71,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """How an agent's advantages follow the exact ones."""
+    """The measures of an agent's advantages beside the exact ones."""
 
     rank: float  # Spearman's correlation
     noise: float  # variance that the exact ones do not explain, in units of what they do
@@ -84,16 +84,16 @@ def play_step(seed: int) -> Step:
     team = {"writer": Table([WRITER.tolist()]), "reader": Table(READER.tolist())}
     number = NUM_TASKS * ATTEMPTS
     offsets = np.repeat(random.normal(0, SPREAD, NUM_TASKS), ATTEMPTS)
-    said = team["writer"].sample(np.zeros(number, dtype=np.int32), random)
-    answered = team["reader"].sample(said, random)
-    paid = PAYOFF[said, answered] + offsets
-    states = np.stack([np.zeros(number, dtype=np.int32), said], axis=1)
-    actions = np.stack([said, answered], axis=1)
+    words = team["writer"].sample(np.zeros(number, dtype=np.int32), random)
+    answers = team["reader"].sample(words, random)
+    paid = PAYOFF[words, answers] + offsets
+    states = np.stack([np.zeros(number, dtype=np.int32), words], axis=1)
+    actions = np.stack([words, answers], axis=1)
     episodes = make_episodes(
         team, actions, {"team": paid}, states=states, attempts=ATTEMPTS, in_turn=True
     )
-    before = {"writer": EXPECTED + offsets, "reader": AFTER_WRITER[said] + offsets}
-    after = {"writer": AFTER_WRITER[said] + offsets, "reader": paid}
+    before = {"writer": EXPECTED + offsets, "reader": AFTER_WRITER[words] + offsets}
+    after = {"writer": AFTER_WRITER[words] + offsets, "reader": paid}
     for agent in AGENTS:
         for turn, v, q in zip(
             agent_turns(episodes, agent), before[agent], after[agent], strict=True
@@ -171,13 +171,13 @@ def measure(name: str, seed: int) -> dict[str, Fidelity]:
     if prepare is not None:
         prepare(step, seed)
     algorithm.credit(step.episodes)
-    given = {agent: _advantages(step.episodes, agent) for agent in AGENTS}
-    power = {agent: float(np.mean(values**2)) for agent, values in given.items()}
+    advantages = {agent: _advantages(step.episodes, agent) for agent in AGENTS}
+    power = {agent: float(np.mean(values**2)) for agent, values in advantages.items()}
     whole = sum(power.values())
     return {
         agent: Fidelity(
-            rank=_correlate(_ranks(given[agent]), _ranks(step.exact[agent])),
-            noise=_noise(_correlate(given[agent], step.exact[agent])),
+            rank=_correlate(_ranks(advantages[agent]), _ranks(step.exact[agent])),
+            noise=_noise(_correlate(advantages[agent], step.exact[agent])),
             influence=power[agent] / whole if whole else 0.0,
         )
         for agent in AGENTS
