@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from rolecall.core.errors import ConfigError, RunEndingError
@@ -30,6 +31,32 @@ def test_workers_play_the_episodes_that_the_trainer_would_play(model_folder, tmp
              for name in ("trainer", "workers")]  # fmt: skip
     assert found[0] == found[1]
     assert list((tmp_path / "workers/journal").iterdir()) == []
+
+
+PROGRAM = """
+from openai import OpenAI
+client = OpenAI()
+def ask(agent, text):
+    message = {"role": "user", "content": text}
+    reply = client.chat.completions.create(model=agent, messages=[message])
+    return reply.choices[0].message.content
+def run(task):
+    return ask("last", ask("left", task["prompt"]) + ask("right", task["prompt"]))
+"""
+
+
+def test_workers_play_programs_that_were_written_elsewhere(model_folder, tmp_path):
+    """Each worker has a gateway of its own; what its programs are told is what they say without."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    workflow = {"name": "external", "function": f"{tmp_path}/program.py:run"}
+    config = relay_config(model_folder, trainer={"steps": 1}, workflow=workflow, **NO_TEST)
+    for name, cluster in (("trainer", ON_RAY), ("workers", WITH_WORKERS)):
+        train(config | cluster, output=tmp_path / name)
+        rows = pq.read_table(tmp_path / name / "episodes/step-000001.parquet").to_pylist()
+        assert {row["error"] for row in rows} == {None}
+        assert len(rows) == 3 * 4 * 3  # tasks, attempts, turns
+    assert all_gone(within_s=20.0) == []
+    assert tokens(tmp_path / "trainer") == tokens(tmp_path / "workers")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

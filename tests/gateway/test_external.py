@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,24 @@ def run(task):
 """
 
 
+def running(folder: Path) -> list[str]:
+    """Return the command lines of processes that name the folder."""
+    commands = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            commands.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in commands if str(folder) in line]
+
+
+def sockets() -> set[str]:
+    """Return the sockets that this process has open."""
+    files = set()
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            files.add(os.readlink(file))
+    return {file for file in files if file.startswith("socket:")}
+
+
 def config(folder: Path, workflow: dict, **sections) -> Path:
     file = folder / "mine.yaml"
     changes = {
@@ -169,8 +188,10 @@ def config(folder: Path, workflow: dict, **sections) -> Path:
 @pytest.mark.slow
 def test_a_program_with_an_unmodified_client_trains_a_team(tmp_path):
     function = write(tmp_path, PROGRAM)
-    run = tmp_path / "run"
+    run, before = tmp_path / "run", sockets()
     assert command("train", config(tmp_path, {"function": function}), "--output", run) == 0
+    assert running(tmp_path) == []  # the trainer's event loop is closed before the run is
+    assert sockets() - before == set()
     pairs = []
     for step in (1, 2):
         for episode in read_parquet(run / f"episodes/step-{step:06d}.parquet"):

@@ -46,6 +46,7 @@ class Gateway:
         self._over: dict[str, None] = {}  # keys of episodes that are over, the oldest first
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
         self._starting = asyncio.Lock()
         self.address = ""  # http://127.0.0.1:PORT
 
@@ -54,7 +55,7 @@ class Gateway:
         async with self._starting:
             if self._serving is not None:
                 return
-            listener = socket.create_server((HOST, 0))
+            listener = self._listener = socket.create_server((HOST, 0))
             self.address = f"http://{HOST}:{listener.getsockname()[1]}"
             rules = Rules(
                 body_bytes=BODY_BYTES, requests=MOST_REQUESTS, busy=429, describe=describe_refusal
@@ -75,6 +76,13 @@ class Gateway:
             self._server.should_exit = True
             await self._serving
         self._server = self._serving = None
+        self.release()
+
+    def release(self) -> None:
+        """Close the port; all that there is to do once the event loop is closed."""
+        if self._listener is not None:
+            self._listener.close()
+        self._listener = None
 
     @asynccontextmanager
     async def open(self, team: Team, *, limits: SessionLimits) -> AsyncIterator[Session]:

@@ -20,8 +20,7 @@ class PerLoop(Generic[Value]):
         """Return the value of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._values:
-            for other in [other for other in list(self._values) if other.is_closed()]:
-                self._values.pop(other, None)
+            self.pop_closed()
             self._values[loop] = self._make()
         return self._values[loop]
 
@@ -31,3 +30,8 @@ class PerLoop(Generic[Value]):
         `get` makes a new one.
         """
         return self._values.pop(asyncio.get_running_loop(), None)
+
+    def pop_closed(self) -> list[Value]:
+        """Remove and return the values of loops that are closed, which nobody else will close."""
+        closed = [loop for loop in list(self._values) if loop.is_closed()]
+        return [self._values.pop(loop) for loop in closed if loop in self._values]

@@ -50,17 +50,31 @@ class Host:
         async with AsyncExitStack() as stack:
             if self._gateway is not None:
                 stack.push_async_callback(self._gateway.close)
-            for worker in self._workers.values():
-                stack.push_async_callback(worker.close)
+            stack.push_async_callback(self._close_workers)
+
+    async def close_after_loop(self) -> None:
+        """Close what outlives an event loop that is closed: the port, and the workers."""
+        if self._gateway is not None:
+            self._gateway.release()
+        await self._close_workers()
+
+    async def _close_workers(self) -> None:
+        for worker in self._workers.values():
+            await worker.close()
 
 
 hosts = PerLoop(Host)
 
 
 async def close_host() -> None:
-    """End the gateway and the workers of this event loop."""
+    """End the gateways and the workers of this event loop and of closed ones.
+
+    A run trains in one event loop and is closed in another.
+    """
     if (host := hosts.pop()) is not None:
         await host.close()
+    for host in hosts.pop_closed():
+        await host.close_after_loop()
 
 
 @workflow
