@@ -55,10 +55,9 @@ class Counterfactual(ClippedLoss, Algorithm):
 
     async def _probe(self, episode: Episode, turn: Turn, replay: Replay) -> None:
         text = self.text if self.baseline == "text" else None
-        call = turn.path if turn.candidate is None else turn.path[:-1]
         async with asyncio.TaskGroup() as together:
             played = [
-                together.create_task(replay(episode, Swap(call, text, draw)))
+                together.create_task(replay(episode, Swap(turn.call_path, text, draw)))
                 for draw in range(self.replays)
             ]
         others = [task.result() for task in played]

@@ -70,13 +70,13 @@ def compare_scores(
     mean, std = exact_mean(scores), sample_std(scores)
     for turn, score, amounts in zip(turns, scores, made_of, strict=True):
         term = Compared(
-            score, mean, len(scores), amounts, key_of(turn, names), sample,
+            score, mean, len(scores), amounts, describe_key(turn, names), sample,
             std=std if divide else None, factor=factor,
         )  # fmt: skip
         turn.give_credit(term)
 
 
-def key_of(turn: Turn, names: tuple[str, ...]) -> dict[str, str]:
+def describe_key(turn: Turn, names: tuple[str, ...]) -> dict[str, str]:
     """Return what compared turns have in common, by name.
 
     `prompt` is a hash of the prompt's tokens, and `call` the call that a candidate answers.
@@ -171,7 +171,7 @@ def compare(
         means |= {turn.id: (expected(sample[turn.id][0]), len(samples)) for turn in group}
     if std != "none":
         for group in group_by(turns, *KEYS[std]):
-            samples, key = list_samples(group), key_of(group[0], KEYS[std])
+            samples, key = list_samples(group), describe_key(group[0], KEYS[std])
             deviation = sample_std(samples.values())
             stds |= {turn.id: (deviation, len(samples), key) for turn in group}
     for group in group_by(turns, *KEYS[mean], "agent") if pooled else []:
@@ -186,7 +186,7 @@ def compare(
             score[turn.id],
             *means[turn.id],
             amounts,
-            key_of(turn, KEYS[mean]),
+            describe_key(turn, KEYS[mean]),
             count,
             baseline="leave_one_out" if baseline is leave_one_out_mean else "mean",
             std=spread,

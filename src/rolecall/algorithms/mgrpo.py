@@ -13,7 +13,7 @@ import math
 from pydantic import Field
 
 from rolecall.algorithms.base import Algorithm
-from rolecall.algorithms.groups import OF_A_TASK, exact_mean, key_of
+from rolecall.algorithms.groups import OF_A_TASK, describe_key, exact_mean
 from rolecall.algorithms.policy_loss import ClippedLoss
 from rolecall.core.credit import Amounts, Compared
 from rolecall.core.types import Episode, Turn, calls, group_by
@@ -65,7 +65,7 @@ class MGrpo(ClippedLoss, Algorithm):
         for turn in group:
             term = Compared(
                 total[turn.id], mean, count, made_of[turn.id],
-                key_of(turn, (*OF_A_TASK, "agent")), "call", std=std,
+                describe_key(turn, (*OF_A_TASK, "agent")), "call", std=std,
             )  # fmt: skip
             turn.give_credit(term)
 

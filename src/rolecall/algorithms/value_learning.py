@@ -88,7 +88,7 @@ class VdnValue(ImitationLoss, Algorithm):
             for _, turn in credited:
                 turn.give_credit(LeftOut("the agents' weights stay as they are"))
             return
-        for siblings in group_by([turn for _, turn in credited], "episode", _call_key):
+        for siblings in group_by([turn for _, turn in credited], "episode", "call_path"):
             values = [turn.training.preference for turn in siblings]
             assert None not in values, "no critic has valued these candidates"
             for number, turn in enumerate(siblings):
@@ -152,7 +152,3 @@ class QmixValue(VdnValue):
 
     mixer: ClassVar[Literal["vdn", "qmix"]] = "qmix"
     critic_reads: ClassVar[bool] = True
-
-
-def _call_key(turn: Turn) -> tuple[int, ...]:
-    return turn.path if turn.candidate is None else turn.path[:-1]

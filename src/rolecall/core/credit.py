@@ -135,7 +135,8 @@ class TokenAdvantage:
         )
 
     def compute(self, before: Floats, notes: Notes) -> Floats:
-        assert notes.values is not None, "the values of the turn's tokens are not there"
+        if notes.values is None:
+            raise ValueError("the values of the turn's tokens are not there")
         return self.advantages(notes.values).astype(np.float32)
 
 
@@ -269,8 +270,6 @@ def recompute(terms: tuple[CreditTerm, ...], notes: Notes, *, tokens: int) -> Fl
     """
     advantages: Floats | None = np.zeros(tokens, dtype=np.float32)
     for term in terms:
-        if isinstance(term, TokenAdvantage) and notes.values is None:
-            raise ValueError("the values of the turn's tokens are not there")
         advantages = None if advantages is None else term.compute(advantages, notes)
     return advantages
 

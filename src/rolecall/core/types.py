@@ -202,6 +202,11 @@ class Turn:
         return sum(self.payments.values()) if self.payments else None
 
     @property
+    def call_path(self) -> tuple[int, ...]:
+        """The path of the call that it answers, which all candidates of the call share."""
+        return self.path if self.candidate is None else self.path[:-1]
+
+    @property
     def visible(self) -> str:
         """The text without its thinking: what teammates, parsers and scorers read."""
         return visible(self.text)

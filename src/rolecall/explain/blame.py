@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 from typing import Protocol
 
 from rolecall.agents.agent import Policy
-from rolecall.core.types import Episode, Swap, Turn
+from rolecall.core.types import Episode, Swap
 
 # Two-sided 95 % quantiles of Student's t for n - 1 degrees of freedom.
 T_QUANTILES = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 8: 2.36, 12: 2.2, 16: 2.13, 32: 2.04}
@@ -60,7 +60,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class TurnGain:
-    """What one turn did to what the team could expect."""
+    """The change that one turn made to what the team could expect."""
 
     turn: str
     agent: str
@@ -74,7 +74,7 @@ class TurnGain:
 
 @dataclass(slots=True)
 class Blame:
-    """Which turn decided an episode, and what each turn and each agent gained."""
+    """The gains of an episode's turns and agents, which say what decided it."""
 
     episode: str
     score: float
@@ -135,9 +135,9 @@ async def blame_episode(
     calls = [(start, end, episode.turns[end - 1]) for start, end in ends]
     arms: list[Returns] = await asyncio.gather(
         *(arm(start, None) for start, _, _ in calls),
-        *(arm(start, Swap(_call(turn), "")) for start, _, turn in calls),
+        *(arm(start, Swap(turn.call_path, "")) for start, _, turn in calls),
         *(
-            arm(start, Swap(_call(turn), None, policy=base[turn.agent]))
+            arm(start, Swap(turn.call_path, None, policy=base[turn.agent]))
             for start, _, turn in calls
             if base and turn.agent in base
         ),
@@ -207,15 +207,11 @@ def _deviation(episode: Episode, again: Episode, kept: int) -> str:
     return f"turn {'.'.join(map(str, other))} was not repeated: its world or tools answer otherwise"
 
 
-def _call(turn: Turn) -> tuple[int, ...]:
-    return turn.path if turn.candidate is None else turn.path[:-1]
-
-
 def _call_ends(episode: Episode) -> list[tuple[int, int]]:
     """Return from which turn to which each call goes: candidates belong to one call."""
     ends: list[tuple[int, int]] = []
     for number, turn in enumerate(episode.turns):
-        if ends and _call(turn) == _call(episode.turns[ends[-1][0]]):
+        if ends and turn.call_path == episode.turns[ends[-1][0]].call_path:
             ends[-1] = ends[-1][0], number + 1
         else:
             ends.append((number, number + 1))

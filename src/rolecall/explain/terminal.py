@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rolecall.core.json_types import Record
 from rolecall.explain.turns import Explanation, explain
+from rolecall.monitor.dialogue import choose_style
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
 from rolecall.storage.run_folder import RunFolder
@@ -38,7 +39,7 @@ def _print_one(one: Explanation, console: Console) -> None:
     if one.advantage is None:
         head.append("no advantage", style="yellow")
     else:
-        head.append(f"advantage {one.advantage:+.3g}", style=_colour(one.advantage))
+        head.append(f"advantage {one.advantage:+.3g}", style=choose_style(one.advantage))
         head.append(_tokens(one))
     console.print(head)
     spoken = " ".join(visible(one.text).split())
@@ -82,7 +83,3 @@ def _samples(one: Explanation) -> Text:
         line.append(" " if number else "")
         line.append(f"{sample.score:.3g}", style="bold underline" if is_this else "")
     return line
-
-
-def _colour(value: float) -> str:
-    return "green" if value > 0.0005 else "red" if value < -0.0005 else "dim"

@@ -89,9 +89,9 @@ def _head(turn: TalkTurn, *, known: dict[str, Colour]) -> Text:
     colour = known[turn.agent].terminal if turn.agent in known else "default"
     head = Text.assemble((visible(turn.agent), f"bold {colour}"))
     if turn.advantage is not None:
-        head.append(f"  advantage {turn.advantage:+.2f}", style=_sign(turn.advantage))
+        head.append(f"  advantage {turn.advantage:+.2f}", style=choose_style(turn.advantage))
     for name, value in turn.rewards.items():
-        head.append(f"  {visible(name)} {value:+.2f}", style=_sign(value))
+        head.append(f"  {visible(name)} {value:+.2f}", style=choose_style(value))
     flags = {
         "unreadable": not turn.valid,
         "cut off": turn.finish == "length",
@@ -114,5 +114,6 @@ def _score(talk: Talk) -> Text:
     return Text(f"score {talk.score:g}", style=f"bold {colour}")
 
 
-def _sign(value: float) -> str:
+def choose_style(value: float) -> str:
+    """Return the style of a reward or an advantage: by its sign."""
     return "green" if value > 0.0005 else "red" if value < -0.0005 else "dim"

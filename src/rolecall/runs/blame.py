@@ -19,12 +19,12 @@ from rolecall.explain.blame_table import print_blame
 from rolecall.explain.turns import find_episode
 from rolecall.monitor import terminal
 from rolecall.rollout.episodes import continue_episode
+from rolecall.runs.local_plan import load_local_plan
 from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import activity
 from rolecall.setup.build import build
-from rolecall.setup.plan import Plan, load_plan
 from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
@@ -59,7 +59,7 @@ def blame(
     """
     folder = RunFolder.existing(path)
     episode = find_episode(folder, name, step=step)
-    plan = _plan(folder, overrides)
+    plan = load_local_plan(folder, overrides, command="blame replays")
     weights = choose_weights(folder, episode.step or 1)
     with ExitStack() as stack:
         stack.enter_context(terminal.notices(PlainConsole(stderr=True)))
@@ -113,18 +113,6 @@ def find_task(run: Run, task: Task, *, step: int) -> Task:
         f"the environment has no task {task.id!r} any more, so that the episode cannot be "
         "replayed; give it the data that the run had"
     )
-
-
-def _plan(folder: RunFolder, overrides: list[str]) -> Plan:
-    """Two sets of weights do not wait for one another's episodes, so none is deterministic."""
-    plan = load_plan(folder.config, [*overrides, "trainer.deterministic=false"])
-    config = plan.config
-    if config.cluster.is_remote:
-        raise ConfigError(
-            f"cluster.name: blame replays on this machine alone, and {folder.path} is a run on "
-            "Ray; add cluster=local"
-        )
-    return plan
 
 
 async def _blame(run: Run, untrained: Run, episode: Episode, draws: int) -> Blame:

@@ -17,12 +17,13 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import Record
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import Measure
+from rolecall.runs.local_plan import load_local_plan
 from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
 from rolecall.setup.build import build
-from rolecall.setup.plan import Plan, load_plan
+from rolecall.setup.plan import Plan
 from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
 from rolecall.storage.whole_files import write_atomically
@@ -99,13 +100,7 @@ def _folders(given: list[str]) -> dict[str, RunFolder]:
 
 
 def _plan(folder: RunFolder, overrides: list[str]) -> Plan:
-    """Engines of several runs do not wait for one another's episodes: none is deterministic."""
-    plan = load_plan(folder.config, [*overrides, "trainer.deterministic=false"])
-    if plan.config.cluster.is_remote:
-        raise ConfigError(
-            f"cluster.name: crossplay plays on this machine alone, and {folder.path} is a run on "
-            "Ray; add cluster=local"
-        )
+    plan = load_local_plan(folder, overrides, command="crossplay plays")
     if plan.config.evaluation.tasks == 0:
         raise ConfigError("evaluation.tasks: 0 leaves nothing to play; write at least 1")
     return plan

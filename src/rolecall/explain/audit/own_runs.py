@@ -94,7 +94,7 @@ def check_groups(episodes: list[Episode]) -> Iterator[Finding]:
         means = {term.mean for _, _, term in members if term.mean is not None}
         scores: dict[Hashable, list[float]] = defaultdict(list)
         for episode, turn, term in members:
-            scores[_sample_of(episode, turn, term)].append(term.score)
+            scores[_identify_sample(episode, turn, term)].append(term.score)
         expected = fmean(map(fmean, scores.values()))
         name = ", ".join(value for _, value in key[:-1])
         if len(means) > 1 or any(abs(mean - expected) > CLOSE for mean in means):
@@ -119,7 +119,7 @@ def check_failed(episodes: list[Episode]) -> Iterator[Finding]:
             )
 
 
-def _sample_of(episode: Episode, turn: Turn, term: Compared) -> Hashable:
+def _identify_sample(episode: Episode, turn: Turn, term: Compared) -> Hashable:
     """Return what tells samples apart, as `algorithms.groups.compare` does."""
     if term.sample != "episode_agent":
         return turn.id
