@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
+import threading
 import time
 
 import pytest
@@ -56,19 +57,32 @@ def test_a_line_that_is_wider_than_the_terminal_is_cut_and_does_not_wrap(monkeyp
 
 def test_a_collection_counts_its_attempts(model_folder, monkeypatch):
     monkeypatch.setattr(progress, "SHOWN_AFTER", 0.0)
+    monkeypatch.setattr(progress, "_board", Board())
+    seen: list[str] = []
+
+    async def play() -> None:
+        playing = asyncio.create_task(
+            collect(context(model_folder), tasks(6), step=2, group_size=4)
+        )
+        while not playing.done():
+            await asyncio.sleep(0)
+            progress._board.refresh()
+
+    with present_with(seen.extend):
+        asyncio.run(play())
+    assert "step 2: playing: 0 of 24 attempts, 0:00:00" in seen
+    assert any(not line.startswith("step 2: playing: 0 of ") for line in seen)
+    assert all(" of 24 attempts, 0:00:" in line for line in seen)
+    assert not progress._board.running
+
+
+def test_a_thread_follows_what_is_being_done(monkeypatch):
+    monkeypatch.setattr(progress, "SHOWN_AFTER", 0.0)
     monkeypatch.setattr(progress, "TICK_S", 0.001)
     monkeypatch.setattr(progress, "_board", Board())  # whose thread is not in a longer pause
-    seen: list[str] = []
-    with present_with(lambda lines: seen.extend(lines)):
-        playing = collect(context(model_folder), tasks(6), step=2, group_size=4)
-        asyncio.run(playing)
-        with activity("something after"):
-            time.sleep(0.05)
-    counts = [line for line in seen if line.startswith("step 2: playing: ")]
-    assert counts
-    assert all(" of 24 attempts, 0:00:0" in line for line in counts)
-    assert "something after: 0:00:00" in seen
-    assert not progress._board.running
+    is_shown = threading.Event()
+    with present_with(lambda lines: is_shown.set()), activity("something"):
+        assert is_shown.wait(60)
 
 
 def test_a_collection_that_is_abandoned_is_shown_no_more(model_folder):

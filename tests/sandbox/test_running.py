@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rolecall.sandbox import bubblewrap_command
 from rolecall.sandbox.base import Limits, Run, SandboxError
 from rolecall.sandbox.bubblewrap import Bubblewrap
 from rolecall.sandbox.bubblewrap_command import plan_sandboxes
@@ -338,7 +339,11 @@ def begin_sandbox(plan) -> tuple[subprocess.Popen, int, int]:
     return process, pid, go
 
 
-def test_a_sandbox_whose_maker_was_killed_meanwhile_is_ended_by_the_next_process(sandbox):
+def test_a_sandbox_whose_maker_was_killed_meanwhile_is_ended_by_the_next_process(
+    sandbox, monkeypatch
+):
+    mark = f"/opt/init-{os.getpid()}.py"  # other processes of this machine look for orphans, too
+    monkeypatch.setattr(bubblewrap_command, "INIT", mark)
     abandoned, first, go = begin_sandbox(sandbox.plan)
     waiting, other, other_go = begin_sandbox(sandbox.plan)
     orphan, untouched = os.pidfd_open(first), os.pidfd_open(other)

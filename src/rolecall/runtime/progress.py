@@ -104,15 +104,17 @@ class Board:
         while True:
             time.sleep(TICK_S)
             with self.lock:
-                running = self.running
-                if not running:
+                self.refresh()
+                if not self.running:
                     self.clear()
                     self._thread = None
                     return
-                for one in running:
-                    self._look_up(one)
-                self.show([one for one in self.running if one.seconds >= SHOWN_AFTER])
-                del running, one  # or this thread holds what everybody else has dropped
+
+    def refresh(self) -> None:
+        """Count what has been done since, and show the activities that take long."""
+        for one in self.running:
+            self._look_up(one)
+        self.show([one for one in self.running if one.seconds >= SHOWN_AFTER])
 
     def _look_up(self, one: Activity) -> None:
         if one.count is None or one.seconds < SHOWN_AFTER:

@@ -123,10 +123,11 @@ def print_audit(result: Audit, console: Console) -> None:
             where = visible(f" ({finding.places[0]})") if finding.places else ""
             line = Text.assemble((finding.check, "bold red"), f": {visible(finding.message)}")
             console.print(line.append(where, style="dim"), soft_wrap=True)
-    for name, number in numbers.items():
-        if number > MOST_LINES:
-            console.print(f"{name}: {number - MOST_LINES} more", highlight=False)
-    verdict = f"{len(result.findings)} faults" if result.findings else "no fault"
+    for name, lines in numbers.items():
+        if lines > MOST_LINES:
+            console.print(f"{name}: {lines - MOST_LINES} more", highlight=False)
+    number = len(result.findings)
+    verdict = "no fault" if number == 0 else "1 fault" if number == 1 else f"{number} faults"
     console.print(
         f"{verdict} in {result.num_samples:,} samples of {result.source}; "
         f"{len(result.checks)} checks: {', '.join(result.checks)}",
