@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 import rolecall
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
+from rolecall.runs.first_weights import load_first_weights
 from rolecall.runs.stage_list import read
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
@@ -172,6 +173,21 @@ def test_adapters_are_carried(model_folder, tmp_path, optimizer):
     assert load(tmp_path / "run/two/config.yaml").policies["a"].base == str(model_folder)
     summary = json.loads((tmp_path / "run/summary.json").read_text())["stages"]
     assert summary[2]["after"]["avg@2"] == summary[1]["after"]["avg@2"]
+
+
+@pytest.mark.evidence
+def test_the_weights_that_a_stage_began_with_are_found_again(model_folder, tmp_path):
+    policy = {"base": str(model_folder), "adapter": {"rank": 4}, "optimizer": {"lr": 1e-3}}
+    stages = [{"name": "one", "trainer": {"steps": 2}}, {"name": "two", "trainer": {"steps": 1}}]
+    config = write(tmp_path / "c.yaml", staged(model_folder, *stages, policies={"a": policy}))
+    assert command("train", config, "--output", tmp_path / "run") == 0
+    folder = RunFolder.existing(tmp_path / "run")
+    run = build(validate(load(folder.config)))
+    load_first_weights(run, folder)
+    run.learners["a"].save(tmp_path / "began")
+    began = load_file(next((tmp_path / "began").glob("*model.safetensors")))
+    assert equal(began, weights(tmp_path / "run", "one"))
+    assert not equal(began, weights(tmp_path / "run", "two"))
 
 
 @pytest.mark.evidence

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from rolecall.cli.main import app
+from rolecall.cli.main import add_commands_of_packages, app
 from rolecall.runtime import progress
 from rolecall.runtime.progress import Activity, Board
 from tests.lab.simulate.runs_for_tests import write_run
@@ -35,6 +35,7 @@ SHOWS = {
     "bench": [r"update against none|update against padded: \d of 2 pairs"],
     "doctor": ["trying out cpu"],
     "blame": [r"replaying \d+:"],
+    "worth": ["playing the team", "playing last alone"],
     "audit": ["auditing: 1 of 1 steps"],
 }
 # Those that are quick, and those that show their own progress or serve until they are ended.
@@ -45,6 +46,7 @@ OTHERS = {
 
 
 def names() -> set[str]:
+    add_commands_of_packages()
     root = typer.main.get_command(app)
     return {
         name if not hasattr(part, "commands") else f"{name} {inner}"
@@ -85,6 +87,7 @@ def arguments(model_folder, tmp_path_factory) -> dict[str, tuple[object, ...]]:
         "doctor": (),
         "audit": (run,),
         "blame": (run, "--draws", "2"),
+        "worth": (run, "--no-train", "--answers", "2"),
     }  # fmt: skip
 
 

@@ -90,6 +90,33 @@ def blame(
     emit(result, json_file)
 
 
+def worth(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    overrides: Overrides = None,
+    *,
+    checkpoint: Annotated[str, typer.Option(help="latest, best or step-N.")] = "latest",
+    answers: Annotated[
+        int, typer.Option(min=1, max=1024, help="Most answers of one agent to a task.")
+    ] = 16,
+    train: Annotated[bool, typer.Option(help="Train one agent and other weights, too.")] = True,
+    json_file: Json = None,
+) -> None:
+    """Compare a team with one agent at equal tokens, latency and price, and with its parts."""
+    with ends_at_once():
+        from rolecall.runs.worth.command import worth as command
+
+    with people_on_stderr(json_file):
+        result = command(
+            run,
+            checkpoint_name=checkpoint,
+            answers=answers,
+            has_training=train,
+            overrides=overrides or [],
+            quiet=bool(json_file),
+        )
+    emit(result, json_file)
+
+
 def compare(
     a: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     b: Annotated[Path, typer.Argument(metavar="RUN", help="Another one.")],

@@ -22,6 +22,8 @@ class GemEnvironment:
     The score is the sum of an episode's rewards, scaled from `low` and `high` to 0 and 1.
     """
 
+    lone_workflow = "multi_turn"
+
     def __init__(
         self,
         make: str,

@@ -23,6 +23,8 @@ class TextArenaEnvironment:
     Each agent's score is its own reward; that of a game for one player is the team's.
     """
 
+    lone_workflow = "multi_turn"
+
     def __init__(
         self,
         make: str,

@@ -19,6 +19,7 @@ from rolecall.explain.blame_table import print_blame
 from rolecall.explain.turns import find_episode
 from rolecall.monitor import terminal
 from rolecall.rollout.episodes import continue_episode
+from rolecall.runs.first_weights import load_first_weights
 from rolecall.runs.local_plan import load_local_plan
 from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
@@ -40,7 +41,11 @@ class Weights:
 
     def describe(self, step: int) -> str:
         """Return a sentence about which weights are played."""
-        name = "the untrained weights" if self.name is None else f"checkpoint {self.name}"
+        name = (
+            "the weights that the run began with"
+            if self.name is None
+            else f"checkpoint {self.name}"
+        )
         if self.is_exact:
             return f"{name}, which sampled it"
         return (
@@ -66,6 +71,7 @@ def blame(
         run, untrained = build(plan), build(plan)
         for one in (run, untrained):
             stack.enter_context(running(one))
+            load_first_weights(one, folder)
         if weights.name is not None:
             with checkpoint.held(folder, weights.name) as saved:
                 run.restore(saved)

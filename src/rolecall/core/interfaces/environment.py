@@ -94,8 +94,9 @@ class Environment(Protocol):
     """Tasks and worlds. A finite split is a list; an endless one a long lazy sequence.
 
     With `splits = ("train", "validation", "test")` it says that it has validation tasks too.
-    `suggestions` (Suggestions), `parse_answer` (a parser of turns) and `demonstrate` (see
-    `core.interfaces.demonstrator`) are optional.
+    `suggestions` (Suggestions), `parse_answer` (a parser of turns), `demonstrate` (see
+    `core.interfaces.demonstrator`) and `lone_workflow` (the built-in workflow in which one agent
+    works in it; by default `single`) are optional.
     """
 
     def tasks(self, split: str) -> Sequence[Task]:

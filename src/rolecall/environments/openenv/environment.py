@@ -30,6 +30,8 @@ class OpenEnvEnvironment:
     again. A server that is full or that is started again is waited for.
     """
 
+    lone_workflow = "multi_turn"
+
     def __init__(
         self,
         url: str,

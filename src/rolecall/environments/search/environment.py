@@ -34,6 +34,8 @@ class SearchEnvironment:
     file `corpus` if need be, else the generated corpus.
     """
 
+    lone_workflow = "multi_turn"
+
     def __init__(
         self,
         train: str | list[str] = GENERATED,
@@ -154,10 +156,14 @@ class SearchWorld(World):
         passages = [hit.id for hit in hits]
         return Observation(render(hits), info={"query": query, "passages": passages})
 
+    def find_answer(self, text: str) -> str | None:
+        """Return the content of the last `<answer>`."""
+        return find_tag(text, "answer")
+
     async def score(self, episode: Episode) -> dict[str, float]:
         episode.metrics["count/search_queries"] = float(self.num_queries)
         episode.metrics["count/search_refused"] = float(self.num_refused)
-        answer = find_tag(episode.answer, "answer")
+        answer = self.find_answer(episode.answer)
         if answer is None or episode.is_truncated:
             return {"team": 0.0}
         return {"team": self._right(answer)}

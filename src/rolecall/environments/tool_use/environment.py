@@ -156,8 +156,16 @@ class ToolUseWorld(World):
             return Observation(NOTICE)
         return Observation(answer, team=float(is_same_answer(answer, self.accepted)), done=True)
 
+    def find_answer(self, text: str) -> str | None:
+        """Return the content of the last `<answer>`."""
+        return find_tag(text, "answer")
+
+    async def equal(self, one: str, other: str) -> bool:
+        """Return whether two answers are the same number or text."""
+        return is_same_answer(one, [other])
+
     async def score(self, episode: Episode) -> dict[str, float]:
-        answer = find_tag(episode.answer, "answer")
+        answer = self.find_answer(episode.answer)
         if not answer or episode.is_truncated:
             return {"team": 0.0}
         return {"team": float(is_same_answer(answer, self.accepted))}

@@ -1,0 +1,1 @@
+"""`rolecall worth`: compares a trained team with what could take its place."""
