@@ -10,11 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode, Swap, Task
 from rolecall.explain.blame import Blame, ReplayError, blame_episode, difference, estimate
 from rolecall.explain.blame_table import verdict
-from rolecall.runs.blame import choose_weights, find_task
+from rolecall.runs.blame import REPEATABLE, check_tools, choose_weights, find_task
 from rolecall.storage.run_folder import RunFolder
 from tests.toy import command, episode, relay_config, turn, write
 
@@ -172,6 +173,31 @@ def test_what_cannot_be_blamed_is_said_in_one_line(run, capsys):
     assert command("blame", run, "--step", 99) == 2
     assert "no episodes of step 99" in capsys.readouterr().err
     assert command("blame", run.parent) == 2
+
+
+BELL = """
+def ring(word: str) -> str:
+    \"\"\"Ring a bell.\"\"\"
+    return word
+"""
+
+
+@pytest.mark.slow
+def test_tools_that_act_outside_are_called_again_only_on_request(model_folder, tmp_path, capsys):
+    (tmp_path / "bell.py").write_text(BELL)
+    short = {"trainer": {"steps": 1}, "rollout": {"groups": 1, "group_size": 2}}
+    config = relay_config(model_folder, **short)
+    config["team"]["last"]["tools"] = {"use": [f"{tmp_path}/bell.py:ring"], "format": "tags"}
+    run = tmp_path / "run"
+    assert command("train", write(tmp_path / "c.yaml", config), "--output", run) in (0, 1)
+    capsys.readouterr()
+    assert command("blame", run) == 2
+    error = capsys.readouterr().err
+    assert "calls the tools of last again" in error
+    assert "bell.py:ring may act outside of the episode; add --call-tools" in error
+    assert command("blame", run, "--draws", 2, "--call-tools") == 0
+    config["team"]["last"]["tools"] = {"use": sorted(REPEATABLE)}
+    check_tools(Config.model_validate(config), "0")
 
 
 def test_a_task_that_is_gone_is_said():

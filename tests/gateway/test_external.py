@@ -186,7 +186,7 @@ def config(folder: Path, workflow: dict, **sections) -> Path:
 
 
 @pytest.mark.slow
-def test_a_program_with_an_unmodified_client_trains_a_team(tmp_path):
+def test_a_program_with_an_unmodified_client_trains_a_team(tmp_path, capsys):
     function = write(tmp_path, PROGRAM)
     run, before = tmp_path / "run", sockets()
     assert command("train", config(tmp_path, {"function": function}), "--output", run) == 0
@@ -204,6 +204,11 @@ def test_a_program_with_an_unmodified_client_trains_a_team(tmp_path):
     for first, second in pairs:
         said = [*first.prompt, *first.tokens]
         assert list(second.prompt[: len(said)]) == said
+    capsys.readouterr()
+    assert command("blame", run, "--draws", 3, "--json", "-") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [turn["agent"] for turn in result["turns"]] == ["solver", "verifier", "solver"]
+    assert (result["num_replays"], result["num_failed"]) == (27, 0)
 
 
 @pytest.mark.slow

@@ -78,6 +78,9 @@ def blame(
     ] = "worst",
     step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
     draws: Annotated[int, typer.Option(min=2, max=1024, help="Replays of each turn.")] = 16,
+    call_tools: Annotated[
+        bool, typer.Option("--call-tools", help="Call tools again that act outside.")
+    ] = False,
     json_file: Json = None,
 ) -> None:
     """Find the turn that decided an episode, by replaying it from each of its turns."""
@@ -85,7 +88,13 @@ def blame(
         from rolecall.runs.blame import blame as command
 
     result = command(
-        run, episode, step=step, draws=draws, overrides=overrides or [], quiet=bool(json_file)
+        run,
+        episode,
+        step=step,
+        draws=draws,
+        calls_tools=call_tools,
+        overrides=overrides or [],
+        quiet=bool(json_file),
     )
     emit(result, json_file)
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from rolecall.agents.agent import Policy
+from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.json_types import Record
@@ -30,6 +31,9 @@ from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training import train_step
 from rolecall.training.run import Run
+
+# Tools that change nothing outside of an episode.
+REPEATABLE = frozenset({"calculator", "files", "python", "search", "world"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +59,26 @@ class Weights:
 
 
 def blame(
-    path: Path, name: str, *, step: int | None, draws: int, overrides: list[str], quiet: bool
+    path: Path,
+    name: str,
+    *,
+    step: int | None,
+    draws: int,
+    calls_tools: bool,
+    overrides: list[str],
+    quiet: bool,
 ) -> Record:
     """Print and return which turn decided an episode, and what each turn and agent gained.
 
-    `name` is the id of an episode of a training step, `best` or `worst`. Raises ConfigError where
-    there is none, or where it cannot be replayed.
+    `name` is the id of an episode of a training step, `best` or `worst`. With `calls_tools` tools
+    that act outside of an episode are called again. Raises ConfigError where there is no such
+    episode, or where it cannot be replayed.
     """
     folder = RunFolder.existing(path)
     episode = find_episode(folder, name, step=step)
     plan = load_local_plan(folder, overrides, command="blame replays")
+    if not calls_tools:
+        check_tools(plan.config, episode.id)
     weights = choose_weights(folder, episode.step or 1)
     with ExitStack() as stack:
         stack.enter_context(terminal.notices(PlainConsole(stderr=True)))
@@ -85,6 +99,19 @@ def blame(
         "culprit": culprit and culprit.turn,
         "saviour": saviour and saviour.turn,
     }
+
+
+def check_tools(config: Config, episode: str) -> None:
+    """Raise ConfigError for tools that may act outside of an episode."""
+    for name, agent in config.team.items():
+        used = agent.tools.use if agent.tools is not None else []
+        outside = [tool.name for tool in used if tool.name not in REPEATABLE]
+        if outside:
+            raise ConfigError(
+                f"each replay calls the tools of {name} again, and {', '.join(outside)} may act "
+                "outside of the episode; add --call-tools if that does no harm. "
+                f"`rolecall show RUN --why {episode}` explains its credit without a replay"
+            )
 
 
 def choose_weights(folder: RunFolder, step: int) -> Weights:
