@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.core.interfaces.algorithm import Outputs
@@ -45,6 +46,10 @@ class Table(nn.Module):
         below = np.cumsum(self.probabilities(), axis=1)[states, :-1]
         return (random.random((len(states), 1)) > below).sum(1).astype(np.int32)
 
+    def weights(self) -> dict[str, Tensor]:
+        """Return all weights by name, as a policy does."""
+        return self.state_dict()
+
     def outputs(self, batch: Batch) -> Outputs:
         """Return what a language model would say of the batch."""
         places = np.flatnonzero(batch.mask)
@@ -57,6 +62,29 @@ class Table(nn.Module):
             logprobs=empty.index_put(where, logprobs),
             values=empty.index_put(where, self.values[states]),
         )
+
+
+class Overlap(nn.Module):
+    """Computes the logits of several states from weights that they have in common."""
+
+    mixing: Tensor
+
+    def __init__(self, kernel: Doubles) -> None:
+        super().__init__()
+        self.register_buffer("mixing", torch.from_numpy(np.linalg.cholesky(kernel)).float())
+
+    def forward(self, weights: Tensor) -> Tensor:
+        return self.mixing @ weights
+
+
+def overlap_states(table: Table, states: Sequence[int], share: float) -> None:
+    """Let these states of a uniform table share their weights, as prompts do in a language model.
+
+    A step that moves the logits of one of them by 1 moves those of the others by `share`.
+    """
+    kernel = np.eye(len(table.values))
+    kernel[np.ix_(states, states)] += share * (1 - np.eye(len(states)))
+    parametrize.register_parametrization(table, "logits", Overlap(kernel))
 
 
 def make_episodes(

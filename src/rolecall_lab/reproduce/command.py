@@ -30,10 +30,11 @@ from rolecall.storage.whole_files import write_atomically
 from rolecall_lab.proofs.all import prove
 from rolecall_lab.proofs.claims import show_claims
 from rolecall_lab.reproduce import drmas, figures
-from rolecall_lab.reproduce.found import MOST_SEEDS, RunFound
+from rolecall_lab.reproduce.found import RunFound
 from rolecall_lab.reproduce.papers import PAPERS
 from rolecall_lab.reproduce.report import report
 from rolecall_lab.reproduce.settings import Setting
+from rolecall_lab.seeds import MOST_SEEDS
 
 console = PlainConsole()
 TABLES, FIGURES = (1, 2, 3), (1, 3, 4)

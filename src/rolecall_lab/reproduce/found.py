@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median, stdev
+from statistics import median
 from typing import Any
 
-# Student's t for 95 % and two sides, with 1 to 9 degrees of freedom.
-T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-MOST_SEEDS = len(T95) + 1
 SPIKE = 3.0  # times the median of the run
 
 
@@ -65,27 +62,6 @@ class RunFound:
                 for agent in dict.fromkeys(agents)
             },
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over seeds and half the width of its 95 % interval; None with one seed."""
-
-    mean: float
-    margin: float | None
-
-    def __str__(self) -> str:
-        return f"{self.mean:.1f}" + (f" +- {self.margin:.1f}" if self.margin is not None else "")
-
-
-def over_seeds(values: Sequence[float]) -> Mean:
-    """Student's t with n - 1 degrees of freedom; for one seed the mean alone.
-
-    over_seeds([1., 2., 3.]) -> Mean(2.0, 2.484)
-    """
-    if len(values) < 2:
-        return Mean(fmean(values), None)
-    return Mean(fmean(values), T95[len(values) - 2] * stdev(values) / math.sqrt(len(values)))
 
 
 def spikes(norms: Sequence[float]) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from rolecall_lab.reproduce.drmas_published import GAINS, MIXED
-from rolecall_lab.reproduce.found import Mean, RunFound, largest_over_median, over_seeds, spikes
+from rolecall_lab.reproduce.found import RunFound, largest_over_median, spikes
 from rolecall_lab.reproduce.settings import ALGORITHMS, WEIGHTS, Setting
+from rolecall_lab.seeds import Mean, over_seeds
 
 Found = Mapping[str, Sequence[RunFound]]  # by the name of a setting, its runs
 HEADS = {

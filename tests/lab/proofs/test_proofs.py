@@ -186,7 +186,7 @@ def test_proofs_run_one_by_one_and_the_named_ones_only():
     claims = prove(["preferences", "kl"])  # the order is not the caller's
     assert "k2" in next(claims).claim
     assert len(list(claims)) == 5
-    assert list(PROOFS)[-1] == "value_games"
+    assert list(PROOFS)[-1] == "other_play"
 
 
 def test_an_unknown_proof_is_an_error_that_names_the_known_ones():

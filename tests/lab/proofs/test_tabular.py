@@ -13,6 +13,7 @@ from rolecall_lab.proofs.tabular import (
     agent_turns,
     gradient,
     make_episodes,
+    overlap_states,
     pack_turns,
     update,
 )
@@ -74,3 +75,20 @@ def test_a_gradient_is_divided_by_all_turns_and_a_step_descends_it():
     before = table.logits.detach().clone()
     update(table, turns, Mappo(epochs=1), lr=2.0)
     assert torch.allclose(table.logits.detach(), before - 2.0 * slope)
+
+
+def test_states_share_a_step():
+    """A gradient on state 0 alone moves states 1 and 2 by their shares of it."""
+    table = Table([[0.5, 0.5]] * 3)
+    overlap_states(table, (0, 2), 0.9)
+    assert table.probabilities() == pytest.approx(0.5)
+    before = table.logits.detach().clone()
+    episodes = make_episodes(
+        {"a": table}, np.array([[1], [0]], dtype=np.int32), {"team": np.array([1.0, 0.0])}
+    )
+    turns = agent_turns(episodes, "a")
+    for turn, advantage in zip(turns, (1.0, 0.0), strict=True):
+        turn.advantages = np.full(1, advantage, dtype=np.float32)
+    update(table, turns, Mappo(epochs=1), lr=1.0)
+    moved = (table.logits.detach() - before)[:, 1] / 0.25
+    assert moved.tolist() == pytest.approx([1.0, 0.0, 0.9], abs=1e-5)

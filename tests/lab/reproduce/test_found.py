@@ -7,13 +7,8 @@ import math
 import pytest
 from scipy import stats
 
-from rolecall_lab.reproduce.found import (
-    MOST_SEEDS,
-    RunFound,
-    largest_over_median,
-    over_seeds,
-    spikes,
-)
+from rolecall_lab.reproduce.found import RunFound, largest_over_median, spikes
+from rolecall_lab.seeds import MOST_SEEDS, over_seeds
 
 
 def test_an_interval_is_students():
@@ -21,6 +16,8 @@ def test_an_interval_is_students():
     assert found.mean == 2.0
     assert found.margin == pytest.approx(4.303 / math.sqrt(3), abs=1e-3)
     assert str(found) == "2.0 +- 2.5"
+    assert f"{found:.3f}" == "2.000 +- 2.484"
+    assert (found.low, found.high) == pytest.approx((-0.484, 4.484), abs=1e-3)
     assert str(over_seeds([61.25])) == "61.2"
 
 
