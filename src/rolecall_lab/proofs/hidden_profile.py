@@ -138,7 +138,7 @@ def claims() -> Iterator[Claim]:
     popular = measure(POPULAR)
     yield Claim(
         what + "paid for what everybody favoured.",
-        f"below {start:.4f}: agreement teaches them to repeat what is shared",
+        f"below {start / 2:.4f}, half of that: agreement teaches to repeat what is shared",
         f"{popular:.4f}",
-        popular.high < start,
+        popular.high < start / 2,
     )
