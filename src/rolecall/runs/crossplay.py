@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import Record
+from rolecall.environments.games.exploitability import exploitability
 from rolecall.monitor import terminal
 from rolecall.monitor.comparison import Measure
 from rolecall.runs.local_plan import load_local_plan
@@ -28,12 +30,14 @@ from rolecall.storage import checkpoint
 from rolecall.storage.run_folder import RunFolder
 from rolecall.storage.whole_files import write_atomically
 from rolecall.training import train_step
-from rolecall.training.crossplay import check_fit, matrices, plain, play_teams
+from rolecall.training.crossplay import check_fit, choose_agent, matrices, plain, play_teams
 from rolecall.training.run import Run
+from rolecall.training.strategies import list_deals, measure_exploitability
 
 if TYPE_CHECKING:
     from rolecall.rollout.evaluation_summary import Score
     from rolecall.training.crossplay import Team
+    from rolecall.training.strategies import Exploitability
 
 
 console = PlainConsole()
@@ -45,6 +49,9 @@ def crossplay(
     given: list[str], overrides: list[str], *, checkpoint_name: str, output: Path | None
 ) -> Record:
     """Print, write and return {"runs": {"A": {..}}, "teams": [..], "matrices": [..]}.
+
+    Runs of a game whose deals are listed also have
+    {"exploitability": {"uniform": .., "runs": {"A": [..]}}}.
 
     The tasks, workflow and environment are those of the first run; all runs are in memory at once.
     Raises ConfigError where teams do not fit.
@@ -70,7 +77,7 @@ def crossplay(
             runs[name].restore(saved[name])
         until_read.close()
         agents = list(runs["A"].context.agents)
-        results = asyncio.run(_played(runs, agents))
+        results, measured = asyncio.run(_played(runs, agents))
     record = {
         "runs": {
             n: {"path": str(f.path), "step": checkpoint.checkpoint_step(saved[n])}
@@ -82,6 +89,11 @@ def crossplay(
         "teams": plain(agents, results),
         "matrices": matrices(agents, list(runs), results),
     }
+    if measured:
+        record["exploitability"] = {
+            "uniform": exploitability(list_deals(runs["A"].context), [{}, {}]),
+            "runs": {name: [asdict(one) for one in each] for name, each in measured.items()},
+        }
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, json.dumps(record, indent=2) + "\n")
     show(record)
@@ -106,11 +118,21 @@ def _plan(folder: RunFolder, overrides: list[str]) -> Plan:
     return plan
 
 
-async def _played(runs: dict[str, Run], agents: list[str]) -> dict[Team, dict[str, Score]]:
+async def _played(
+    runs: dict[str, Run], agents: list[str]
+) -> tuple[dict[Team, dict[str, Score]], dict[str, list[Exploitability]]]:
+    """Return the scores of all teams, and the exploitability of each run where its game has one."""
     asyncio.get_running_loop().set_task_factory(task_factory)
     for run in runs.values():
         await train_step.publish(run, list(run.learners))
-    return await play_teams(runs, agents=agents)
+    scores, first = await play_teams(runs, agents=agents), runs["A"]
+    measured = {}
+    if list_deals(first.context):
+        for name, run in runs.items():
+            members = {agent: choose_agent(run, agent) for agent in agents}
+            context = replace(first.context, agents=members)
+            measured[name] = await measure_exploitability(context, first.config.evaluation)
+    return scores, measured
 
 
 def show(record: Record, *, console: Console = console) -> None:
@@ -132,3 +154,23 @@ def show(record: Record, *, console: Console = console) -> None:
             cells = [Measure(*pair) for pair in zip(means, margins, strict=True)]
             table.add_row(name, *map(str, cells))
         console.print(table)
+    if measured := record.get("exploitability"):
+        _show_exploitability(measured, console)
+
+
+def _show_exploitability(measured: Record, console: Console) -> None:
+    """Print a line for each run and agent, with how its strategy was read."""
+    console.print(Text("\nexploitability: what a perfect opponent wins in a game"))
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("", "agent", "exploitability", "read from"):
+        table.add_column(name)
+    for name, each in measured["runs"].items():
+        for one in each:
+            source = (
+                f"{one['samples']} sampled moves a view"
+                if one["samples"]
+                else f"log-probs (bare actions: {one['bare']:.2f})"
+            )
+            table.add_row(name, visible(one["agent"]), f"{one['exploitability']:.4f}", source)
+    table.add_row("", "uniform play", f"{measured['uniform']:.4f}", "")
+    console.print(table)

@@ -23,7 +23,10 @@ from rolecall.environments.games.exploitability import (
 )
 
 BRACKETS = re.compile(r"\[([^\[\]]+)\]")
-GAMES = {"kuhn": "rolecall.environments.games.kuhn:Kuhn"}
+GAMES = {
+    "kuhn": "rolecall.environments.games.kuhn:Kuhn",
+    "leduc": "rolecall.environments.games.leduc:Leduc",
+}
 
 
 class Game(Protocol):
@@ -59,7 +62,7 @@ class Game(Protocol):
 class GameEnvironment:
     """A game for agents who move in turn; each task is a deal of its own.
 
-    game: `kuhn`, or an import path of your own game.
+    game: `kuhn`, `leduc`, or an import path of your own game.
     train_size: deals of the train split.
     test_size: deals of the test split.
     """
@@ -84,6 +87,13 @@ class GameEnvironment:
     def open(self, task: Task, *, seed: int) -> World:
         return GameWorld(self.make(Random(task.info["deal"])))
 
+    def deals(self) -> list[Game]:
+        """Return every deal of a game for two once, where the game lists them; else nothing."""
+        if self.make.seats != 2 or not hasattr(self.make, "deals"):
+            return []
+        deals: list[Game] = self.make.deals()
+        return deals
+
     def measures(self, episodes: list[Episode]) -> dict[str, float]:
         """Return the exploitability of the play, where the game can list its `deals`; else
         nothing.
@@ -93,9 +103,9 @@ class GameEnvironment:
         game of the other. All are estimates: few games make play look more exploitable than it is.
         """
         moves = [t for episode in episodes for t in episode.turns if "action" in t.info]
-        if not moves or not hasattr(self.make, "deals"):
+        deals, team = self.deals(), action_frequencies(moves)
+        if not moves or not deals:
             return {}
-        deals, team = self.make.deals(), action_frequencies(moves)
         measures = {"exploitability": exploitability(deals, [team, team])}
         of_agents = {turns[0].agent: turns for turns in group_by(moves, "agent")}
         whole = {
