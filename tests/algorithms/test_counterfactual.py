@@ -216,6 +216,17 @@ def test_both_variances_are_metrics():
     assert Counterfactual().metrics() == {}
 
 
+def test_what_the_team_gains_by_an_agent_is_a_metric_where_replays_lack_its_words():
+    """a: -1 in place of 2, and 2 in place of 0; the mean is -0.5. b: -3 and 0."""
+    algorithm = swapping()
+    credited(algorithm, [played(1, 1), played(1, 0, number=1)])
+    found = algorithm.metrics()
+    assert (found["gain/a"], found["gain/b"]) == (-0.5, -1.5)
+    again = marginal()
+    credited(again, [played(1, 1), played(1, 0, number=1)])
+    assert not any(name.startswith("gain/") for name in again.metrics())
+
+
 def test_own_rewards_stay_with_their_turn():
     e = played(1, 1)
     e.turns[0].rewards = {"invalid": -0.1}

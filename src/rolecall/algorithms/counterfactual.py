@@ -36,6 +36,7 @@ class Counterfactual(ClippedLoss, Algorithm):
     scale: bool = True
     """Divide by the spread of the agent's advantages."""
     _variances: list[tuple[float, float]] = PrivateAttr(default_factory=list)
+    _gains: dict[str, list[float]] = PrivateAttr(default_factory=dict)
     _failed: int = PrivateAttr(default=0)
 
     @model_validator(mode="after")
@@ -78,7 +79,7 @@ class Counterfactual(ClippedLoss, Algorithm):
             credited, mean="agent", std="none", count="episode_agent", own=self.own_reward,
             several=True, baseline=leave_one_out_mean,
         )  # fmt: skip
-        self._variances, self._failed = [], 0
+        self._variances, self._gains, self._failed = [], {}, 0
         for agent in sorted({turn.agent for _, turn in credited}):
             turns = [(episode, turn) for episode, turn in credited if turn.agent == agent]
             shared = [float(turn.advantages[0]) for _, turn in turns]  # type: ignore[index]
@@ -86,6 +87,7 @@ class Counterfactual(ClippedLoss, Algorithm):
                 self._failed += bool(turn.training.replay_error)
                 if turn.training.replayed is not None:
                     earned = agent_return(episode, agent)
+                    self._gains.setdefault(agent, []).append(earned - turn.training.replayed)
                     # What the world or the workflow paid for this turn is in both returns.
                     paid = sum(turn.world_rewards.values()) + (turn.paid or 0.0)
                     own = self.own_reward(episode, turn) - paid
@@ -97,14 +99,19 @@ class Counterfactual(ClippedLoss, Algorithm):
                 divide_turns([turn for _, turn in turns], of=f"the turns of {agent}")
 
     def metrics(self) -> dict[str, float]:
-        """Variances of the advantages without and with the replays, before scaling."""
+        """Variances of the advantages without and with the replays, before scaling.
+
+        With `baseline: text` also what the team gains by an agent's turns, as `gain/solver`.
+        """
         if not self._variances:
             return {}
         shared, probed = np.mean(self._variances, axis=0)
+        gains = self._gains if self.baseline == "text" else {}
         return {
             "variance_without_replays": float(shared),
             "variance_with_replays": float(probed),
             "failed_replays": float(self._failed),
+            **{f"gain/{agent}": float(np.mean(values)) for agent, values in gains.items()},
         }
 
 

@@ -15,6 +15,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rolecall.monitor import curves
+from rolecall.monitor.alarms import find_alarms, trained_policies
 from rolecall.monitor.colours import Colour, colours
 from rolecall.monitor.comparison import Record, compare, evaluations, steps
 from rolecall.monitor.reading import Talk, attempts, extremes, newest_evaluation, newest_step
@@ -52,6 +53,7 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
     records = folder.read_metrics()
     config: Record = yaml.safe_load(folder.config.read_text())
     palette = colours([*config["team"], *curves.agent_names(records)])
+    policies = trained_policies(config)
     pictures = curves.pictures(records, palette)
     (folder.path / "curves.png").write_bytes(pictures.wide)
     path = folder.path / "report.html"
@@ -66,9 +68,8 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
         best=best_checkpoint(records),
         changes=compare(records),
         pictures={k: base64.b64encode(v).decode() for k, v in pictures._asdict().items()},
-        untrained=untrained_agents(
-            records, [name for name, section in config["team"].items() if section["trainable"]]
-        ),
+        untrained=untrained_agents(records, [*policies]),
+        alarms=find_alarms(records, policies),
         shares=shares_by_policy(records),
         chapters=_chapters(folder, number=number),
         written=time.strftime("%Y-%m-%d %H:%M"),

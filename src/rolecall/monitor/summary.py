@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from statistics import median
+from types import MappingProxyType
 
 from rolecall.core.errors import RunFailedError
 from rolecall.core.json_types import Record
+from rolecall.monitor.alarms import find_alarms
 from rolecall.monitor.comparison import TEST, evaluations, metric_names
 
 
-def summarise(records: list[Record], *, seed: int, trainable: Sequence[str] = ()) -> Record:
+def summarise(
+    records: list[Record], *, seed: int, policies: Mapping[str, str] = MappingProxyType({})
+) -> Record:
     """Summarise a run: steps, wall_s, seed, before and after (fractions), and numbers by agent.
 
     By agent there are reward and gradient norms. `updates` counts the steps in which a policy was
-    updated, `lost_episodes` those that failed for good. `untrained` names those of the `trainable`
-    agents that had nothing to learn from. `reward` is the mean of the last step; an agent that was
-    never updated has no gradient norm.
+    updated, `lost_episodes` those that failed for good. `policies` maps the trainable agents to
+    their policies: `untrained` names those that had nothing to learn from, and `alarms` says what
+    went wrong with others. `reward` is the mean of the last step; an agent that was never updated
+    has no gradient norm.
     """
     steps = [r for r in records if r["kind"] == "step"]
     evaluated = {r["when"]: r for r in evaluations(records)}
@@ -38,8 +44,10 @@ def summarise(records: list[Record], *, seed: int, trainable: Sequence[str] = ()
     if chosen := best(records):
         summary[best_name(chosen["chosen_on"])] = chosen
     agents = sorted({key.split("/")[1] for r in steps for key in r if key.startswith("agent/")})
-    if untrained := untrained_agents(records, trainable):
+    if untrained := untrained_agents(records, [*policies]):
         summary["untrained"] = untrained
+    if alarms := find_alarms(records, policies):
+        summary["alarms"] = [asdict(alarm) for alarm in alarms]
     if shares := shares_by_policy(records):
         summary["policies"] = shares
     summary["agents"] = {agent: _of_agent(steps, agent) for agent in agents}

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import Record
+from rolecall.monitor.alarms import find_alarms, trained_policies
 from rolecall.monitor.colours import colours
 from rolecall.monitor.comparison import OVER_SOURCES
 from rolecall.monitor.dialogue import side_by_side, talk_panel, task_lines
@@ -46,6 +48,7 @@ def show(
     console = PlainConsole(quiet=True) if quiet else console or PlainConsole()
     files = _held_out(folder, step=step) if evaluation else _files(folder, step=step)
     if task is None:
+        show_alarms(folder, console=console)
         file = files[0]
         shown = show_conversations(file, number=number, console=console)
         return [
@@ -59,6 +62,14 @@ def show(
             return [{"shown_as": "attempt", **asdict(talk)} for talk in group]
     some = ", ".join(talk.task for talk in best(files[0], 3))
     raise ConfigError(f"{folder.path} has no task {task!r} there (it has for example: {some})")
+
+
+def show_alarms(folder: RunFolder, *, console: Console) -> None:
+    """Print what was wrong with agents of a run."""
+    config = yaml.safe_load(folder.config.read_text())
+    for alarm in find_alarms(folder.read_metrics(), trained_policies(config)):
+        line = f"! step {alarm.step}: {visible(alarm.text)}"
+        console.print(Text(line, style="yellow"), soft_wrap=True)
 
 
 def show_conversations(file: Path, *, number: int = 3, console: Console | None = None) -> Extremes:

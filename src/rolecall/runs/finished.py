@@ -57,8 +57,8 @@ def summarise(folder: RunFolder, config: Config) -> Record:
     from rolecall.monitor import report  # with Matplotlib, which takes its time
 
     records = folder.read_metrics()
-    trainable = [name for name, agent in config.team.items() if agent.trainable]
-    result = summary.summarise(records, seed=config.trainer.seed, trainable=trainable)
+    policies = {name: agent.policy for name, agent in config.team.items() if agent.trainable}
+    result = summary.summarise(records, seed=config.trainer.seed, policies=policies)
     report.write(folder)
     write_atomically(folder.summary, json.dumps(result, indent=2) + "\n")
     return result

@@ -22,6 +22,7 @@ from rolecall.core.types import Episode
 from rolecall.environments.validation import SPLIT
 from rolecall.learners.mismatch import Alarm
 from rolecall.monitor import metrics
+from rolecall.monitor.alarms import AlarmWatch
 from rolecall.monitor.comparison import TEST, evaluations
 from rolecall.monitor.diagnosis import Diagnosis, diagnose, group_by_task
 from rolecall.rollout.episodes import Rollout
@@ -88,6 +89,7 @@ class Trainer:
             sorted(agent for group in moved for agent in group.agents),
             patience=self.config.trainer.idle_steps,
         )
+        self.watch = AlarmWatch({name: run.config.team[name].policy for name in run.algorithms})
         self.idle = 0  # steps in a row without anything to train on
         self.best = -math.inf  # the highest score of an evaluation that chooses
         self.started = time.monotonic()
@@ -153,6 +155,9 @@ class Trainer:
                 "%s has no record of %d of the %d steps that are done (the first: step %d)",
                 self.folder.metrics, len(lost), self.done, lost[0],
             )  # fmt: skip
+        for record in records:
+            if record["kind"] == "step":
+                self.watch.after_step(record)  # what it raises was reported before
         self.earlier_s = max((r.get("time/run_s", 0.0) for r in records), default=0.0)
         chosen = evaluations(records, split=self._chosen_on)
         self.best = max(
@@ -427,6 +432,8 @@ class Trainer:
         full = {"kind": "step", "step": self.done, **record} | ({"error": error} if error else {})
         self.folder.append_metrics(full)
         self.display.step(full)
+        for alarm in self.watch.after_step(full):
+            notices.warning("step %d: %s", self.done, alarm.text)
         score = record.get("score", float("nan"))
         scored = "" if math.isnan(score) else f" score={score:.4f}"
         log.info("step=%d%s step_s=%.2f", self.done, scored, record["time/step_s"])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rolecall.runtime.progress import track
 from rolecall_lab.proofs import (
     Claim,
+    alarms,
     bandits,
     candidates,
     channel_game,
@@ -47,6 +48,7 @@ PROOFS: dict[str, Callable[[], Iterator[Claim]]] = {  # the cheap ones first
     "bandits": bandits.claims,
     "channel_game": channel_game.claims,
     "self_play": self_play.claims,
+    "alarms": alarms.claims,
     "independent_bandits": independent_bandits.claims,
     "sequential": sequential.claims,
     "imitated_bandit": imitated_bandit.claims,
