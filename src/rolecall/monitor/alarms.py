@@ -29,7 +29,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """What is wrong with an agent, with the numbers and the key to change."""
+    """Says what is wrong with an agent, with the numbers and the key to change."""
 
     kind: Literal["lazy", "captured"]
     agent: str
@@ -136,7 +136,7 @@ class AlarmWatch:
 
     def _keeps(self, agent: str, name: str) -> bool:
         trace = self.traces[agent][name]
-        return trace.steps > WINDOW and trace.mean >= KEPT * trace.best
+        return trace.best > 0 and trace.steps > WINDOW and trace.mean >= KEPT * trace.best
 
     def _check_capture(self, agent: str, step: int) -> Alarm | None:
         """Raise an alarm where updates work against an agent, which earns less than before."""

@@ -42,7 +42,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Exploitability:
-    """What perfect opponents win of an agent, or of a team whose agents keep their seats."""
+    """Says what perfect opponents win of an agent, or of a team whose agents keep their seats."""
 
     agent: str
     exploitability: float  # chips a game, averaged over the seats

@@ -47,7 +47,7 @@ class Play:
 
     @property
     def losses(self) -> Doubles:
-        """How much of the score is lost after the best window, [windows], 1 at the lowest.
+        """The share of its loss of score that the team has lost after its best window, [windows].
 
         Empty where the team loses less than 0.2.
         """
@@ -222,14 +222,14 @@ def _train(
 
 def _norms(policy: str, table: Table, turns: list[Turn], algorithm: Algorithm) -> Record:
     """Return the norms of a policy's gradient and of what each agent adds to it."""
-    parts = {}
+    gradients = {}
     for agent in {turn.agent for turn in turns}:
-        parts[agent] = torch.zeros_like(table.logits)
+        gradients[agent] = torch.zeros_like(table.logits)
         for batch in pack_turns([turn for turn in turns if turn.agent == agent], algorithm):
             total = algorithm.loss(batch, table.outputs(batch)).total
-            parts[agent] += torch.autograd.grad(total, table.logits)[0]
-    whole = torch.stack([*parts.values()]).sum(0)
-    norms = {f"agent/{agent}/grad_norm": float(part.norm()) for agent, part in parts.items()}
+            gradients[agent] += torch.autograd.grad(total, table.logits)[0]
+    whole = torch.stack([*gradients.values()]).sum(0)
+    norms = {f"agent/{agent}/grad_norm": float(own.norm()) for agent, own in gradients.items()}
     return {f"policy/{policy}/grad_norm": float(whole.norm()), **norms}
 
 
