@@ -27,7 +27,7 @@ from rolecall.runtime.consoles import PlainConsole
 
 
 def attempt(score=0.0, *, sampled=10, serial=None, answer=None, likelihood=None, **prices):
-    price = {"sampled_price": float(sampled), "prompt_price": 0.0} | prices
+    price = {"own_price": float(sampled), "shared_price": 0.0} | prices
     serial = sampled if serial is None else serial
     return Attempt(score, sampled, 4, serial, answer=answer, likelihood=likelihood, **price)
 
@@ -80,9 +80,9 @@ def test_a_mixture_of_two_numbers_of_answers_spends_exactly_the_budget():
 
 def test_each_budget_counts_what_it_is_about():
     team = Arm(
-        "team", "team", {"a": [attempt(sampled=30, serial=12, sampled_price=7.0, prompt_price=3.0)]}
+        "team", "team", {"a": [attempt(sampled=30, serial=12, own_price=7.0, shared_price=3.0)]}
     )
-    group = [attempt(sampled=10, serial=n, sampled_price=2.0, prompt_price=3.0) for n in (9, 11)]
+    group = [attempt(sampled=10, serial=n, own_price=2.0, shared_price=3.0) for n in (9, 11)]
     alone = Arm("one", "single", {"a": group * 3})
     assert alone.spend("tokens", 3) == 30
     assert alone.spend("latency", 1) == 10
@@ -191,3 +191,69 @@ def test_the_page_fits_80_columns():
     assert "At equal tokens the team is " in text
     assert "At equal latency" in text
     assert "not possible: one set of weights for all (their bases differ)" in text
+
+
+def test_what_costs_more_than_the_team_cannot_show_that_it_is_not_worth_it():
+    team = chance_arm("team", "team", 0.3, sampled=5)
+    dear = chance_arm("one", "single", 0.9)
+    result = compare_arms(team, [dear], source="run")
+    assert result.verdict().is_worth == "undecided"
+    assert "one answer takes more than the team" in verdict_sentence(result)
+    page = io.StringIO()
+    print_worth(result, PlainConsole(file=page, width=80))
+    assert ">1: one answer takes more tokens" in page.getvalue()
+    cheap = chance_arm("other", "single", 0.8, sampled=5)
+    verdict = compare_arms(team, [dear, cheap], source="run").verdict()
+    assert verdict.is_worth == "no"
+    assert verdict.rival is not None
+    assert verdict.rival.arm == "other"
+
+
+def test_one_answer_is_not_chosen_from():
+    team = Arm("team", "team", {"a": [attempt(1.0)]})
+    alone = Arm("one", "single", {"a": [attempt(1.0, answer=1, likelihood=-1.0)] * 2})
+    result = compare_arms(team, [alone], source="run")
+    assert [one.rule for one in result.choices if one.budget == "tokens"] == ["one answer"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "score", "expected"),
+    [(1, 1.0, "undecided"), (2, 0.0, "undecided"), (200, 0.0, "no"), (200, 1.0, "yes")],
+)
+def test_few_tasks_that_are_all_alike_decide_nothing(tasks, score, expected):
+    team = Arm("team", "team", {str(n): [attempt(score)] for n in range(tasks)})
+    alone = Arm("one", "single", {str(n): [attempt(0.0)] * 2 for n in range(tasks)})
+    assert compare_arms(team, [alone], source="run").verdict().is_worth == expected
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.52, 0.54])
+def test_as_many_tasks_as_are_named_decide(rate):
+    def compare(tasks, seed):
+        team = chance_arm("team", "team", rate, tasks=tasks, answers=1, seed=seed)
+        arms = [chance_arm(n, "single", 0.5, tasks=tasks, answers=1, seed=seed) for n in "abcdef"]
+        return compare_arms(team, arms, source="run")
+
+    few = compare(60, 0)
+    assert few.verdict().is_worth == "undecided"
+    number = few.tasks_to_decide()
+    assert number is not None
+    verdicts = [compare(2 * number, seed).verdict().is_worth for seed in range(5)]
+    assert "undecided" not in verdicts
+    few.num_sources = 3
+    assert f"evaluation.tasks={-(-number // 3)})" in verdict_sentence(few)
+
+
+def test_a_budget_that_is_not_spent_is_mentioned():
+    team = chance_arm("team", "team", 0.9, sampled=80)
+    alone = chance_arm("one", "single", 0.1, answers=2)
+    sentence = verdict_sentence(compare_arms(team, [alone], source="run"))
+    assert "worth it" in sentence
+    assert "It could answer more often than was sampled" in sentence
+
+
+def test_arms_that_lack_tasks_are_named():
+    team = chance_arm("team", "team", 0.9)
+    alone = chance_arm("one", "single", 0.5, tasks=150)
+    page = io.StringIO()
+    print_worth(compare_arms(team, [alone], source="run"), PlainConsole(file=page, width=80))
+    assert "one is compared on 150 of 200 tasks" in page.getvalue()

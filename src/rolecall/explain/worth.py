@@ -8,6 +8,7 @@ a mixture of both which spends exactly the budget.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,8 +32,8 @@ class Attempt:
     sampled: int  # tokens
     prompt: int  # tokens
     serial: int  # tokens of its longest chain of turns, each of which reads the one before
-    sampled_price: float
-    prompt_price: float  # of its prompts; attempts at one task that begin alike pay it once
+    own_price: float  # of its sampled tokens, and of all prompts but the first
+    shared_price: float  # of its first prompt, which attempts at one task pay once
     answer: int | None = None  # equal answers to a task have equal numbers; None: it states none
     likelihood: float | None = None  # mean log-prob of its sampled tokens; None: nobody knows it
 
@@ -72,6 +73,11 @@ class Choice:
     score: Measure
     gain: Measure  # of the team over it, task by task
     error: float  # standard error of the gain
+    num_tasks: int  # that both could be scored on
+
+    def margin(self, quantile: float) -> float:
+        """Return the margin of the gain, which few tasks that are all alike do not make small."""
+        return max(quantile * self.error, RULE_OF_THREE / self.num_tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,7 @@ class Variant:
     sampled: float  # tokens of an attempt
     serial: float
     price: float
+    num_tasks: int  # that both could be scored on
 
 
 @dataclass(slots=True)
@@ -96,6 +103,7 @@ class Worth:
     serial: float
     price: float
     num_tasks: int
+    num_sources: int = 1  # of tasks
     unit: str = "tokens"  # of prices
     variants: list[Variant] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
@@ -107,18 +115,33 @@ class Worth:
 
         `yes` where it beats each single agent, each by more than its 95 % margin (an
         intersection-union test); `no` where it gains less than LEAST over one of them, by an
-        interval that holds for all of them together (Bonferroni).
+        interval that holds for all of them together (Bonferroni) and spends no more than it.
         """
-        rivals = [one for one in self.choices if one.budget == budget and one.rule in PLAYABLE]
+        rivals = self._rivals(budget)
         if not rivals:
             return Verdict("undecided", None)
         rival = min(rivals, key=lambda one: one.gain.mean)
-        if all(one.gain.mean - NORMAL * one.error > 0 for one in rivals):
+        if all(one.gain.mean - one.margin(NORMAL) > 0 for one in rivals):
             return Verdict("yes", rival)
-        quantile = NormalDist().inv_cdf(1 - (1 - LEVEL) / len(rivals))
-        if any(one.gain.mean + quantile * one.error < LEAST for one in rivals):
-            return Verdict("no", rival)
+        equal = [one for one in rivals if not one.is_over]
+        quantile = _joint_quantile(len(equal))
+        if any(one.gain.mean + one.margin(quantile) < LEAST for one in equal):
+            return Verdict("no", min(equal, key=lambda one: one.gain.mean))
         return Verdict("undecided", rival)
+
+    def tasks_to_decide(self, budget: Budget = "tokens") -> int | None:
+        """Return how many tasks would decide, whatever the gain is; None if no number would."""
+        rivals = [one for one in self._rivals(budget) if one.gain.mean - one.margin(NORMAL) <= 0]
+        if all(one.is_over for one in rivals):
+            return None
+        quantile = _joint_quantile(sum(not one.is_over for one in self._rivals(budget)))
+        needed = max(
+            one.num_tasks * ((NORMAL + quantile) * one.error / LEAST) ** 2 for one in rivals
+        )
+        return math.ceil(max(needed, 2 * RULE_OF_THREE / LEAST))
+
+    def _rivals(self, budget: Budget) -> list[Choice]:
+        return [one for one in self.choices if one.budget == budget and one.rule in PLAYABLE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +153,7 @@ class Verdict:
 
 
 NORMAL = NormalDist().inv_cdf((1 + LEVEL) / 2)
+RULE_OF_THREE = 3.0  # over the number of tasks: what none of them shows may be as frequent as that
 Rule = Callable[[Sequence[Attempt]], float]
 
 
@@ -198,13 +222,15 @@ def measure(values: list[float]) -> Measure:
 
 def _variant(team: Arm, arm: Arm) -> Variant:
     means = arm.means()
+    gains = _gains(team, means)
     return Variant(
         arm.name,
         measure(list(means.values())),
-        measure(_gains(team, means)),
+        measure(gains),
         arm.spend("tokens"),
         arm.spend("latency"),
         arm.spend("price"),
+        len(gains),
     )
 
 
@@ -223,6 +249,8 @@ def _choices(team: Arm, arm: Arm) -> list[Choice]:
         low, share = _fit(arm, budget, allowed, most)
         for name, rule in rules.items():
             number = 1.0 if name == "one answer" else low + share
+            if name != "one answer" and number == 1.0:
+                continue  # there is nothing to choose from
             means = _mixed(arm, rule, *((1, 0.0) if name == "one answer" else (low, share)))
             gains = _gains(team, means)
             choices.append(
@@ -236,6 +264,7 @@ def _choices(team: Arm, arm: Arm) -> list[Choice]:
                     score=measure(list(means.values())),
                     gain=measure(gains),
                     error=_error(gains),
+                    num_tasks=len(gains),
                 )
             )
     return choices
@@ -276,13 +305,18 @@ def _spend(answers: Sequence[Attempt], budget: Budget) -> float:
         return max(one.serial for one in answers)
     if budget == "tokens":
         return sum(one.sampled for one in answers)
-    return answers[0].prompt_price + sum(one.sampled_price for one in answers)
+    return answers[0].shared_price + sum(one.own_price for one in answers)
 
 
 def _gains(team: Arm, means: Mapping[str, float]) -> list[float]:
     """Return the team's mean score less another's, for each task that both have."""
     own = team.means()
     return [own[task] - mean for task, mean in means.items() if task in own]
+
+
+def _joint_quantile(number: int) -> float:
+    """Return the quantile of one-sided intervals that hold for so many gains together."""
+    return NormalDist().inv_cdf(1 - (1 - LEVEL) / max(1, number))
 
 
 def _error(values: list[float]) -> float:

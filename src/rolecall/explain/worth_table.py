@@ -37,6 +37,8 @@ def print_worth(result: Worth, console: Console) -> None:
         console.print(_variant_table(result))
     if result.choices:
         console.print(_choice_table(result))
+    for line in _notes(result):
+        console.print(line, highlight=False, soft_wrap=True)
     console.print(Text(verdict_sentence(result), style="bold"), soft_wrap=True)
     for budget in BUDGETS[1:]:
         console.print(verdict_sentence(result, budget), highlight=False, soft_wrap=True)
@@ -57,6 +59,8 @@ def verdict_sentence(result: Worth, budget: Budget = "tokens") -> str:
         f"{_name(rival)}, scores {_show(rival.score)} and the team {_show(result.score)}, "
         f"which gains {_show(rival.gain, sign=True)}."
     )
+    if rival.is_cut and verdict.is_worth != "no":
+        numbers += " It could answer more often than was sampled; --answers samples more."
     if verdict.is_worth == "yes":
         return f"At {EQUAL[budget]} the team is worth it. The best single agent, {numbers}"
     if verdict.is_worth == "no":
@@ -64,11 +68,32 @@ def verdict_sentence(result: Worth, budget: Budget = "tokens") -> str:
             f"At {EQUAL[budget]} the team is not worth it: it gains less than {LEAST:g}. The best "
             f"single agent, {numbers}"
         )
-    more = max(2, round((2 * rival.error / LEAST) ** 2 * result.num_tasks))
+    more = result.tasks_to_decide(budget)
+    if more is None:
+        return (
+            f"At {EQUAL[budget]} nothing is decided: one answer takes more than the team. The best "
+            f"single agent, {numbers}"
+        )
     return (
         f"At {EQUAL[budget]} these tasks do not decide it. The best single agent, {numbers} "
-        f"About {more} tasks would decide (evaluation.tasks={more})."
+        f"About {more} tasks would decide (evaluation.tasks={-(-more // result.num_sources)})."
     )
+
+
+def _notes(result: Worth) -> list[str]:
+    """Return what the tables leave out: marks, and arms that lack tasks."""
+    notes = []
+    if any(one.is_over for one in result.choices if one.budget == "tokens"):
+        notes.append(">1: one answer takes more tokens than an attempt of the team")
+    tasks = {one.name: one.num_tasks for one in result.variants}
+    tasks |= {one.arm: one.num_tasks for one in result.choices}
+    notes += [
+        f"{visible(name)} is compared on {number} of {result.num_tasks} tasks; episodes of the "
+        "others failed"
+        for name, number in tasks.items()
+        if number < result.num_tasks
+    ]
+    return notes
 
 
 def _variant_table(result: Worth) -> Table:

@@ -64,16 +64,15 @@ class ArmPlayer:
     options: EvaluationConfig
     prices: dict[str, Prices]
     answers: int  # attempts of a single agent at a task
+    other_price: Prices = field(default_factory=Prices)  # of policies without a price
 
     @classmethod
     def for_run(cls, config: Config, tasks: list[Task], *, answers: int) -> ArmPlayer:
-        prices = find_prices(config)
-        if not prices:
-            prices = dict.fromkeys(config.policies, UNDECLARED)
-        return cls(tasks, config.evaluation, prices, answers)
+        other = Prices() if config.prices else UNDECLARED
+        return cls(tasks, config.evaluation, find_prices(config), answers, other)
 
     async def play(self, name: str, context: RolloutContext, *, kind: Kind = "variant") -> Arm:
-        """Return an arm. Raises RuntimeError where every episode failed."""
+        """Return an arm. Raises RuntimeError where too many episodes failed to compare it."""
         samples = self.answers if kind == "single" else self.options.samples
         options = self.options.model_copy(update={"samples": samples})
         kept = EpisodeList()
@@ -88,11 +87,13 @@ class ArmPlayer:
             if kind == "single":
                 numbers = await number_answers(context.environment, episodes)
             groups[task] = [
-                measure_attempt(episode, number, self.prices)
+                measure_attempt(episode, number, self.prices, self.other_price)
                 for episode, number in zip(episodes, numbers, strict=True)
             ]
         if kind == "single":
             groups = {task: group for task, group in groups.items() if len(group) == samples}
+        if not groups:
+            raise RuntimeError(f"an episode of each task failed, of {samples} that it has")
         return Arm(name, kind, groups)
 
 
@@ -121,18 +122,24 @@ async def _number(world: World, answer: str, classes: list[str]) -> int:
     return len(classes) - 1
 
 
-def measure_attempt(episode: Episode, answer: int | None, prices: dict[str, Prices]) -> Attempt:
+def measure_attempt(
+    episode: Episode, answer: int | None, prices: dict[str, Prices], other: Prices = UNDECLARED
+) -> Attempt:
     """Return the score and the spending of an episode."""
     sampled = prompt = 0
-    sampled_price = prompt_price = 0.0
-    for turn in episode.turns:
+    own_price = shared_price = 0.0
+    for number, turn in enumerate(episode.turns):
         usage = Taken()
         usage.add(turn)
         sampled += usage.completion_tokens
         prompt += usage.prompt_tokens
-        price = prices.get(turn.policy, Prices())
-        prompt_price += price.cost(replace(usage, completion_tokens=0))
-        sampled_price += price.cost(replace(usage, prompt_tokens=0, cached_tokens=0))
+        price = prices.get(turn.policy, other)
+        own_price += price.cost(replace(usage, prompt_tokens=0, cached_tokens=0))
+        prompt_price = price.cost(replace(usage, completion_tokens=0))
+        if number == 0:
+            shared_price = prompt_price
+        else:
+            own_price += prompt_price
     logprobs = [turn.logprobs for turn in episode.turns if turn.logprobs is not None]
     values = [float(value) for one in logprobs for value in one]
     return Attempt(
@@ -140,8 +147,8 @@ def measure_attempt(episode: Episode, answer: int | None, prices: dict[str, Pric
         sampled=sampled,
         prompt=prompt,
         serial=count_serial_tokens(episode.turns),
-        sampled_price=sampled_price,
-        prompt_price=prompt_price,
+        own_price=own_price,
+        shared_price=shared_price,
         answer=answer,
         likelihood=fmean(values) if values and len(logprobs) == len(episode.turns) else None,
     )
@@ -150,23 +157,25 @@ def measure_attempt(episode: Episode, answer: int | None, prices: dict[str, Pric
 def count_serial_tokens(turns: Iterable[Turn]) -> int:
     """Return the sampled tokens of the longest chain of turns, each behind the one before.
 
-    A turn stands behind those that it reads, and behind earlier calls of its coroutine.
+    A turn stands behind those that it reads, behind earlier calls of its coroutine, and behind
+    what the coroutines around it had awaited before they started it.
     """
     ends: dict[tuple[int, ...], int] = {}
     by_id: dict[str, int] = {}
     for turn in turns:
         usage = Taken()
         usage.add(turn)
-        *scope, number = turn.call_path
-        before = [
-            end
-            for path, end in ends.items()
-            if path[: len(scope)] == tuple(scope) and path[len(scope)] < number
-        ]
+        before = [end for path, end in ends.items() if _is_awaited(path, turn.call_path)]
         before += [by_id[name] for name in turn.parents if name in by_id]
         by_id[turn.id] = max(before, default=0) + usage.completion_tokens
         ends[turn.call_path] = max(ends.get(turn.call_path, 0), by_id[turn.id])
     return max(ends.values(), default=0)
+
+
+def _is_awaited(path: tuple[int, ...], later: tuple[int, ...]) -> bool:
+    """Return whether a call had ended before another began, as their paths say."""
+    depth = min(len(path), len(later)) - 1
+    return path[:depth] == later[:depth] and path[depth] < later[depth]
 
 
 def silence(context: RolloutContext, names: Iterable[str]) -> RolloutContext:
