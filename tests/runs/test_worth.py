@@ -18,9 +18,18 @@ from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.search.environment import SearchEnvironment
 from rolecall.environments.tool_use.environment import ToolUseEnvironment
 from rolecall.explain.worth import Arm, Attempt
-from rolecall.runs.worth.arms import Arms, count_serial_tokens, number_answers
+from rolecall.runs.worth.arms import (
+    UNDECLARED,
+    Arms,
+    count_serial_tokens,
+    measure_attempt,
+    number_answers,
+)
 from rolecall.runs.worth.counterpart_configs import is_shared, make_alone, make_own, make_shared
+from rolecall.runs.worth.counterparts import choose_folder
 from rolecall.runs.worth.own_weights import find_best_alone
+from rolecall.runtime.spending import Prices
+from rolecall.storage.run_folder import RunFolder
 from tests.toy import command, relay_config, solo_config, turn, write
 
 
@@ -36,11 +45,32 @@ def test_serial_tokens_are_those_of_the_longest_chain():
     assert count_serial_tokens([]) == 0
 
 
+def test_a_coroutine_stands_behind_what_was_awaited_before_it_began():
+    first = turn("planner", path=(0,), tokens=[1] * 4)
+    left = turn("worker", path=(1, 0), tokens=[1] * 5)  # reads the task alone
+    right = turn("worker", path=(2, 0), tokens=[1] * 7)
+    again = turn("worker", path=(2, 1), tokens=[1] * 3)
+    assert count_serial_tokens([first, left]) == 4 + 5
+    assert count_serial_tokens([first, left, right]) == 4 + 7
+    assert count_serial_tokens([first, left, right, again]) == 4 + 7 + 3
+
+
 def test_candidates_of_one_call_are_sampled_side_by_side():
     drawn = [turn("solver", path=(0, n), tokens=[1] * size) for n, size in enumerate((3, 8))]
     for number, one in enumerate(drawn):
         one.candidate = number
     assert count_serial_tokens([*drawn, turn("solver", path=(1,), tokens=[1] * 2)]) == 8 + 2
+
+
+def test_attempts_that_begin_alike_share_the_price_of_the_first_prompt_alone():
+    episode = Episode("e", MathEnvironment().tasks("test")[0], attempt=0, seed=0)
+    for number, size in enumerate((4, 40)):
+        one = turn("solver", path=(number,), prompt=[1] * size, tokens=[1] * 2)
+        episode.turns.append(one)
+    measured = measure_attempt(episode, None, {}, UNDECLARED)
+    assert measured.shared_price == pytest.approx(0.25 * 4)
+    assert measured.own_price == pytest.approx(0.25 * 40 + 2 + 2)
+    assert measure_attempt(episode, None, {}, Prices()).own_price == 0.0
 
 
 def test_the_agent_that_is_best_alone_is_trained_alone():
@@ -112,6 +142,29 @@ def test_counterparts_that_cannot_be_are_refused():
     other.policies["b"].base = "another"
     with pytest.raises(ConfigError, match="policies a and b differ"):
         make_shared(other)
+    with pytest.raises(ConfigError, match="a is the only policy that is trained"):
+        make_shared(frozen)
+
+
+def test_counterparts_keep_the_prices_of_their_weights():
+    dear = {"prompt": 1.0, "completion": 4.0}
+    given = config(prices={"a": dear, "b": dear})
+    assert set(make_own(given).prices) == set(given.team)
+    assert set(make_shared(make_own(given)).prices) == {"team"}
+
+
+def test_a_counterpart_goes_on_with_the_same_training_alone(tmp_path):
+    given = config()
+    assert choose_folder(tmp_path / "alone", given).path == tmp_path / "alone"
+    with RunFolder(tmp_path / "alone").hold_started(given):
+        pass
+    longer, other = given.model_copy(deep=True), given.model_copy(deep=True)
+    longer.trainer.steps += 1
+    assert choose_folder(tmp_path / "alone", longer).path == tmp_path / "alone"
+    other.trainer.seed += 1
+    assert choose_folder(tmp_path / "alone", other).path == tmp_path / "alone-2"
+    RunFolder(tmp_path / "alone").append_metrics({"kind": "step", "step": longer.trainer.steps})
+    assert choose_folder(tmp_path / "alone", given).path == tmp_path / "alone-2"
 
 
 def test_a_silent_engine_samples_nothing():
@@ -119,6 +172,7 @@ def test_a_silent_engine_samples_nothing():
     request = Request("0", "a", prompt, Sampling(), seed=0, order=("t", 0, (0,)), n=3)
     completions = asyncio.run(SilentEngine().generate(request))
     assert [len(one.tokens) for one in completions] == [0, 0, 0]
+    assert completions[0].usage == {"prompt_tokens": 0, "completion_tokens": 0}  # nobody reads it
     scoring = SilentEngine().score("a", prompt, prompt, temperature=1.0)
     with pytest.raises(TypeError, match="says nothing"):
         asyncio.run(scoring)
@@ -152,6 +206,15 @@ def test_a_team_is_compared_with_all_that_could_take_its_place(model_folder, tmp
     assert (run / "worth/alone/metrics.jsonl").read_bytes() == before
     again["seconds"] = result["seconds"]
     assert again == result
+    # More steps of the config are none of the team, so its counterparts have as many as before.
+    assert command("worth", run, "trainer.steps=9", "--answers", 3) == 0
+    assert json.loads((run / "worth/worth.json").read_text())["choices"] == result["choices"]
+    assert all(one["price"] > 0 for one in result["variants"])
+    assert (run / "worth/log.txt").is_file()
+    demonstrations = run / "worth/demonstrations.jsonl"
+    demonstrations.unlink(missing_ok=True)
+    assert command("worth", run, "--no-train", "--answers", 3) == 0
+    assert not demonstrations.exists()
 
 
 @pytest.mark.slow

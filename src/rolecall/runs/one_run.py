@@ -7,8 +7,7 @@ import gc
 import shlex
 import signal
 import threading
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -41,15 +40,15 @@ def finish(
     allow_changes: bool,
     stop: Stop,
     begin: Begin | None = None,
-    again: Path | None = None,
+    again: Sequence[str] | None = None,
 ) -> Record:
     """Finish a run and return its summary.
 
     On a cluster the run is built again when ranks of a learner are lost; it goes on from its last
     checkpoint, with the episodes that it has journaled.
 
-    `begin` is called if there is no checkpoint yet; `again`: what to name to continue a stopped
-    run, by default its folder.
+    `begin` is called if there is no checkpoint yet; `again`: the command that continues a
+    stopped run, by default `train` with its folder.
     """
     config, restarts = plan.config, 0
     while True:
@@ -60,7 +59,7 @@ def finish(
                 if begin is not None and not checkpoint.list_checkpoints(folder.checkpoints):
                     begin(run)
                 with log_to_file(folder.log):
-                    _train(plan, run, folder, stop=stop, again=again or folder.path)
+                    _train(plan, run, folder, stop=stop, again=again or ["train", str(folder.path)])
                 result = summarise(folder, config)
                 if not result["updates"]:
                     show_shares(folder.read_metrics())
@@ -83,7 +82,7 @@ def _most_restarts(config: Config) -> int:
     return config.cluster.restarts
 
 
-def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop, again: Path) -> None:
+def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop, again: Sequence[str]) -> None:
     config = run.config
     trackers = [tracker.make(folder.path) for tracker in plan.trackers]
     with terminal.LiveTable(
@@ -98,7 +97,7 @@ def _train(plan: Plan, run: Run, folder: RunFolder, *, stop: Stop, again: Path) 
             asyncio.run(_until_told_to_end(trainer, stop))
         except (KeyboardInterrupt, StoppedError) as error:
             kept = f"saved step {trainer.saved}" if trainer.saved > 0 else "saved no step"
-            command = shlex.join(["rolecall", "train", str(again)])
+            command = shlex.join(["rolecall", *again])
             console.print(f"Stopped and {kept}. Continue with: {command}", soft_wrap=True)
             error.add_note(SAID)
             raise

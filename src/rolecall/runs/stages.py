@@ -107,7 +107,7 @@ class StageRun:
             allow_changes=self.allow_changes,
             stop=self.stop,
             begin=self._begin,
-            again=self.top,
+            again=["train", str(self.top)],
         )
 
     def _begin(self, run: Run) -> None:

@@ -15,13 +15,15 @@ from rolecall.explain.worth_table import print_worth
 from rolecall.monitor import terminal
 from rolecall.runs.local_plan import load_local_plan
 from rolecall.runs.worth.counterparts import play_counterparts
-from rolecall.runs.worth.own_weights import play_run
+from rolecall.runs.worth.own_weights import DEMONSTRATIONS, play_run
 from rolecall.runtime.consoles import PlainConsole
+from rolecall.storage.log_file import log_to_file
 from rolecall.storage.run_folder import RunFolder
 from rolecall.storage.whole_files import write_atomically
 
 FOLDER = "worth"  # in the run's folder
 FILE = "worth.json"
+LOG = "log.txt"
 SELF_PLAY = "self_play"
 
 
@@ -46,12 +48,14 @@ def worth(
     _check(plan.config)
     kept = folder.path / FOLDER
     kept.mkdir(exist_ok=True)
-    with terminal.notices(PlainConsole(stderr=True)):
-        played = play_run(plan, folder, checkpoint_name, kept, answers=answers)
+    demonstrations = kept / DEMONSTRATIONS if has_training else None
+    with terminal.notices(PlainConsole(stderr=True)), log_to_file(kept / LOG):
+        played = play_run(plan, folder, checkpoint_name, demonstrations, answers=answers)
         if has_training:
             play_counterparts(plan, folder, kept, played)
     unit = "US dollars" if plan.config.prices else "tokens"
     result = compare_arms(played.arms.team, played.arms.others, source=str(folder.path), unit=unit)
+    result.num_sources = len({task.source for task in played.player.tasks})
     result.not_possible = played.arms.not_possible
     result.seconds = time.monotonic() - started
     record = asdict(result) | {

@@ -54,6 +54,8 @@ def make_shared(config: Config) -> Config:
     """
     sections = _sections(config)
     names = sorted({config.team[name].policy for name in config.team} & config.trained_policies)
+    if len(names) < 2:
+        raise ConfigError(f"{names[0]} is the only policy that is trained")
     first = sections["policies"][names[0]]
     for name in names[1:]:
         if sections["policies"][name] != first:
@@ -61,9 +63,9 @@ def make_shared(config: Config) -> Config:
     for agent in sections["team"].values():
         if agent["policy"] in names:
             agent["policy"] = SHARED
-    others = {name: one for name, one in sections["policies"].items() if name not in names}
-    sections["policies"] = others | {SHARED: first}
-    sections["prices"] = {}
+    for section in ("policies", "prices"):
+        renamed = {SHARED if name in names else name: v for name, v in sections[section].items()}
+        sections[section] = renamed
     return _finish(sections, config.trainer.steps)
 
 
@@ -71,12 +73,15 @@ def make_own(config: Config) -> Config:
     """Return the config in which each trained agent has a policy of its own."""
     sections = _sections(config)
     policies: Sections = {}
+    prices: Sections = {}
     for name, agent in sections["team"].items():
         shared = agent["policy"]
         if shared in config.trained_policies:
             agent["policy"] = name
         policies[agent["policy"]] = sections["policies"][shared]
-    sections["policies"], sections["prices"] = policies, {}
+        if shared in sections["prices"]:
+            prices[agent["policy"]] = sections["prices"][shared]
+    sections["policies"], sections["prices"] = policies, prices
     return _finish(sections, config.trainer.steps)
 
 

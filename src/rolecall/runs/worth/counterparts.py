@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
+from rolecall.engines.prices import find_prices
 from rolecall.explain.worth import Arm, Kind
 from rolecall.runs.finished import is_finished
 from rolecall.runs.first_weights import find_carried, load_first_weights
@@ -34,7 +35,8 @@ def play_counterparts(plan: Plan, folder: RunFolder, kept: Path, played: Played)
 
     One agent trained alone samples about as many tokens as the team did in its training.
     """
-    config, arms = plan.config, played.arms
+    config, arms = plan.config.model_copy(deep=True), played.arms
+    config.trainer.steps = played.steps
     make_lone = partial(make_alone, config, played.agent, workflow=played.workflow)
     with arms.attempt(TRAINED_ALONE):
         name = name_alone(played.agent)
@@ -67,12 +69,14 @@ def train_and_play(
 ) -> Arm:
     """Train a counterpart from where the run in `folder` began, and play it.
 
-    What an earlier call has trained in `output` is taken from there.
+    What an earlier call has trained is used again, as far as it is the same training.
     """
-    plan, counterpart = validate(config), RunFolder(output)
+    plan, counterpart = validate(config), choose_folder(output, config)
+    player = replace(player, prices=find_prices(config))
     if not is_finished(counterpart, config):
         begin = partial(load_first_weights, folder=folder)
-        finish(plan, counterpart, allow_changes=True, stop=Stop(), begin=begin)
+        again = ["worth", str(folder.path)]
+        finish(plan, counterpart, allow_changes=True, stop=Stop(), begin=begin, again=again)
         make_room()
     with ExitStack() as stack:
         saved = stack.enter_context(checkpoint.held(counterpart, checkpoint.LATEST))
@@ -87,3 +91,16 @@ def train_and_play(
             return await player.play(name, context, kind=kind)
 
         return asyncio.run(play())
+
+
+def choose_folder(path: Path, config: Config) -> RunFolder:
+    """Return the first of `path`, `path-2`, ... that has no other run and none of more steps."""
+    folder, number = RunFolder(path), 1
+    while True:
+        try:
+            folder.check(config)
+        except ConfigError:
+            number += 1
+            folder = RunFolder(path.with_name(f"{path.name}-{number}"))
+        else:
+            return folder

@@ -46,16 +46,17 @@ class Played:
     """The arms of the run's own weights, and what its counterparts need of them."""
 
     arms: Arms
-    agent: str  # the agent that is best alone
+    agent: str  # the trained agent that is best alone
+    steps: int  # that the team was trained for
     workflow: str  # in which one agent works
     demonstrations: Path | None  # the team's right answers to training tasks
     player: ArmPlayer
 
 
 def play_run(
-    plan: Plan, folder: RunFolder, checkpoint_name: str, kept: Path, *, answers: int
+    plan: Plan, folder: RunFolder, checkpoint_name: str, file: Path | None, *, answers: int
 ) -> Played:
-    """Play the arms that need no training; `kept` is the folder for demonstrations."""
+    """Play the arms that need no training; `file` is for demonstrations, where there are any."""
     with ExitStack() as stack:
         saved = stack.enter_context(checkpoint.held(folder, checkpoint_name))
         run, first = build(plan), build(plan)
@@ -64,10 +65,13 @@ def play_run(
         run.restore(saved)
         load_first_weights(first, folder)
         player = ArmPlayer.for_run(plan.config, run.test, answers=answers)
-        return asyncio.run(_play(run, first, player, kept / DEMONSTRATIONS))
+        steps = checkpoint.checkpoint_step(saved)
+        return asyncio.run(_play(run, first, player, file, steps=steps))
 
 
-async def _play(run: Run, first: Run, player: ArmPlayer, file: Path) -> Played:
+async def _play(
+    run: Run, first: Run, player: ArmPlayer, file: Path | None, *, steps: int
+) -> Played:
     asyncio.get_running_loop().set_task_factory(task_factory)
     for one in (run, first):
         await train_step.publish(one, list(one.learners))
@@ -104,11 +108,15 @@ async def _play(run: Run, first: Run, player: ArmPlayer, file: Path) -> Played:
     for name in owners.values() if len(owners) > 1 else ():
         merged = dict.fromkeys(trained, context.agents[name].policy)
         await play(f"all with {name}'s weights", _replace_policies(context, merged))
-    agent, workflow = find_best_alone(arms, alone), choose_lone_workflow(context)
-    file.unlink(missing_ok=True)
-    with arms.attempt(IMITATES):
-        await _write_demonstrations(run, context.agents[agent], workflow, file)
-    return Played(arms, agent, workflow, file if file.is_file() else None, player)
+    trainable = [name for name in alone if name in trained]
+    agent = find_best_alone(arms, trainable or alone)
+    workflow = choose_lone_workflow(context)
+    written = None
+    if file is not None:
+        with arms.attempt(IMITATES):
+            await _write_demonstrations(run, context.agents[agent], workflow, file)
+            written = file
+    return Played(arms, agent, steps, workflow, written, player)
 
 
 def name_alone(agent: str) -> str:
