@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 
@@ -226,21 +227,24 @@ def test_few_tasks_that_are_all_alike_decide_nothing(tasks, score, expected):
     assert compare_arms(team, [alone], source="run").verdict().is_worth == expected
 
 
-@pytest.mark.parametrize("rate", [0.5, 0.52, 0.54])
-def test_as_many_tasks_as_are_named_decide(rate):
-    def compare(tasks, seed):
-        team = chance_arm("team", "team", rate, tasks=tasks, answers=1, seed=seed)
-        arms = [chance_arm(n, "single", 0.5, tasks=tasks, answers=1, seed=seed) for n in "abcdef"]
-        return compare_arms(team, arms, source="run")
-
-    few = compare(60, 0)
-    assert few.verdict().is_worth == "undecided"
-    number = few.tasks_to_decide()
+@pytest.mark.parametrize("rate", [0.5, 0.52, 0.6])
+def test_as_many_tasks_as_are_named_decide_where_gains_stay(rate):
+    team = chance_arm("team", "team", rate, tasks=60, answers=1)
+    arms = [chance_arm(n, "single", 0.5, tasks=60, answers=1) for n in "abcdef"]
+    result = compare_arms(team, arms, source="run")
+    assert result.verdict().is_worth == "undecided"
+    number = result.tasks_to_decide()
     assert number is not None
-    verdicts = [compare(2 * number, seed).verdict().is_worth for seed in range(5)]
-    assert "undecided" not in verdicts
-    few.num_sources = 3
-    assert f"evaluation.tasks={-(-number // 3)})" in verdict_sentence(few)
+    assert number > 60
+    result.num_sources = 3
+    assert f"evaluation.tasks={-(-number // 3)})" in verdict_sentence(result)
+    for more, is_decided in ((0.95 * number, False), (1.05 * number, True)):
+        scale = (60 / more) ** 0.5
+        choices = [
+            replace(one, error=one.error * scale, num_tasks=round(more)) for one in result.choices
+        ]
+        verdict = replace(result, choices=choices).verdict()
+        assert (verdict.is_worth != "undecided") == is_decided
 
 
 def test_a_budget_that_is_not_spent_is_mentioned():

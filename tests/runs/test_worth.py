@@ -19,7 +19,7 @@ from rolecall.environments.search.environment import SearchEnvironment
 from rolecall.environments.tool_use.environment import ToolUseEnvironment
 from rolecall.explain.worth import Arm, Attempt
 from rolecall.runs.worth.arms import (
-    UNDECLARED,
+    ArmPlayer,
     Arms,
     count_serial_tokens,
     measure_attempt,
@@ -28,7 +28,6 @@ from rolecall.runs.worth.arms import (
 from rolecall.runs.worth.counterpart_configs import is_shared, make_alone, make_own, make_shared
 from rolecall.runs.worth.counterparts import choose_folder
 from rolecall.runs.worth.own_weights import find_best_alone
-from rolecall.runtime.spending import Prices
 from rolecall.storage.run_folder import RunFolder
 from tests.toy import command, relay_config, solo_config, turn, write
 
@@ -67,10 +66,16 @@ def test_attempts_that_begin_alike_share_the_price_of_the_first_prompt_alone():
     for number, size in enumerate((4, 40)):
         one = turn("solver", path=(number,), prompt=[1] * size, tokens=[1] * 2)
         episode.turns.append(one)
-    measured = measure_attempt(episode, None, {}, UNDECLARED)
+    measured = measure_attempt(episode, None, {})
     assert measured.shared_price == pytest.approx(0.25 * 4)
     assert measured.own_price == pytest.approx(0.25 * 40 + 2 + 2)
-    assert measure_attempt(episode, None, {}, Prices()).own_price == 0.0
+
+
+def test_prices_count_where_all_of_a_team_have_one():
+    dear = {"prompt": 1.0, "completion": 4.0}
+    some, both = config(prices={"a": dear}), config(prices={"a": dear, "b": dear})
+    assert ArmPlayer.for_run(some, [], answers=1).prices == {}
+    assert set(ArmPlayer.for_run(both, [], answers=1).prices) == {"a", "b"}
 
 
 def test_the_agent_that_is_best_alone_is_trained_alone():

@@ -130,15 +130,14 @@ class Worth:
         return Verdict("undecided", rival)
 
     def tasks_to_decide(self, budget: Budget = "tokens") -> int | None:
-        """Return how many tasks would decide, whatever the gain is; None if no number would."""
-        rivals = [one for one in self._rivals(budget) if one.gain.mean - one.margin(NORMAL) <= 0]
-        if all(one.is_over for one in rivals):
-            return None
-        quantile = _joint_quantile(sum(not one.is_over for one in self._rivals(budget)))
-        needed = max(
-            one.num_tasks * ((NORMAL + quantile) * one.error / LEAST) ** 2 for one in rivals
-        )
-        return math.ceil(max(needed, 2 * RULE_OF_THREE / LEAST))
+        """Return how many tasks would decide if gains stay as they are; None if no number would."""
+        rivals = self._rivals(budget)
+        equal = [one for one in rivals if not one.is_over]
+        quantile = _joint_quantile(len(equal))
+        beaten = [_tasks_beyond(one, NORMAL, one.gain.mean) for one in rivals]
+        matched = [_tasks_beyond(one, quantile, LEAST - one.gain.mean) for one in equal]
+        number = min(max(beaten, default=math.inf), min(matched, default=math.inf))
+        return None if math.isinf(number) else math.ceil(number)
 
     def _rivals(self, budget: Budget) -> list[Choice]:
         return [one for one in self.choices if one.budget == budget and one.rule in PLAYABLE]
@@ -317,6 +316,14 @@ def _gains(team: Arm, means: Mapping[str, float]) -> list[float]:
 def _joint_quantile(number: int) -> float:
     """Return the quantile of one-sided intervals that hold for so many gains together."""
     return NormalDist().inv_cdf(1 - (1 - LEVEL) / max(1, number))
+
+
+def _tasks_beyond(choice: Choice, quantile: float, distance: float) -> float:
+    """Return the number of tasks at which the margin of a gain is down to a distance."""
+    if distance <= 0:
+        return math.inf
+    needed = choice.num_tasks * (quantile * choice.error / distance) ** 2
+    return max(needed, RULE_OF_THREE / distance)
 
 
 def _error(values: list[float]) -> float:

@@ -74,9 +74,10 @@ def verdict_sentence(result: Worth, budget: Budget = "tokens") -> str:
             f"At {EQUAL[budget]} nothing is decided: one answer takes more than the team. The best "
             f"single agent, {numbers}"
         )
+    each = -(-more // result.num_sources)  # of the tasks of a source
     return (
         f"At {EQUAL[budget]} these tasks do not decide it. The best single agent, {numbers} "
-        f"About {more} tasks would decide (evaluation.tasks={-(-more // result.num_sources)})."
+        f"If that stays, about {more} tasks decide (evaluation.tasks={each})."
     )
 
 

@@ -62,14 +62,14 @@ class ArmPlayer:
 
     tasks: list[Task]
     options: EvaluationConfig
-    prices: dict[str, Prices]
+    prices: dict[str, Prices]  # of all policies, or of none
     answers: int  # attempts of a single agent at a task
-    other_price: Prices = field(default_factory=Prices)  # of policies without a price
 
     @classmethod
     def for_run(cls, config: Config, tasks: list[Task], *, answers: int) -> ArmPlayer:
-        other = Prices() if config.prices else UNDECLARED
-        return cls(tasks, config.evaluation, find_prices(config), answers, other)
+        policies = {agent.policy for agent in config.team.values()}
+        prices = find_prices(config) if policies <= config.prices.keys() else {}
+        return cls(tasks, config.evaluation, prices, answers)
 
     async def play(self, name: str, context: RolloutContext, *, kind: Kind = "variant") -> Arm:
         """Return an arm. Raises RuntimeError where too many episodes failed to compare it."""
@@ -87,7 +87,7 @@ class ArmPlayer:
             if kind == "single":
                 numbers = await number_answers(context.environment, episodes)
             groups[task] = [
-                measure_attempt(episode, number, self.prices, self.other_price)
+                measure_attempt(episode, number, self.prices)
                 for episode, number in zip(episodes, numbers, strict=True)
             ]
         if kind == "single":
@@ -122,9 +122,7 @@ async def _number(world: World, answer: str, classes: list[str]) -> int:
     return len(classes) - 1
 
 
-def measure_attempt(
-    episode: Episode, answer: int | None, prices: dict[str, Prices], other: Prices = UNDECLARED
-) -> Attempt:
+def measure_attempt(episode: Episode, answer: int | None, prices: dict[str, Prices]) -> Attempt:
     """Return the score and the spending of an episode."""
     sampled = prompt = 0
     own_price = shared_price = 0.0
@@ -133,7 +131,7 @@ def measure_attempt(
         usage.add(turn)
         sampled += usage.completion_tokens
         prompt += usage.prompt_tokens
-        price = prices.get(turn.policy, other)
+        price = prices.get(turn.policy, UNDECLARED)
         own_price += price.cost(replace(usage, prompt_tokens=0, cached_tokens=0))
         prompt_price = price.cost(replace(usage, completion_tokens=0))
         if number == 0:

@@ -53,7 +53,7 @@ def worth(
         played = play_run(plan, folder, checkpoint_name, demonstrations, answers=answers)
         if has_training:
             play_counterparts(plan, folder, kept, played)
-    unit = "US dollars" if plan.config.prices else "tokens"
+    unit = "US dollars" if played.player.prices else "tokens"
     result = compare_arms(played.arms.team, played.arms.others, source=str(folder.path), unit=unit)
     result.num_sources = len({task.source for task in played.player.tasks})
     result.not_possible = played.arms.not_possible

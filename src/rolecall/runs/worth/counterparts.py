@@ -72,7 +72,7 @@ def train_and_play(
     What an earlier call has trained is used again, as far as it is the same training.
     """
     plan, counterpart = validate(config), choose_folder(output, config)
-    player = replace(player, prices=find_prices(config))
+    player = replace(player, prices=find_prices(config) if player.prices else {})
     if not is_finished(counterpart, config):
         begin = partial(load_first_weights, folder=folder)
         again = ["worth", str(folder.path)]
