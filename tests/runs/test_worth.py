@@ -66,7 +66,7 @@ def test_attempts_that_begin_alike_share_the_price_of_the_first_prompt_alone():
     for number, size in enumerate((4, 40)):
         one = turn("solver", path=(number,), prompt=[1] * size, tokens=[1] * 2)
         episode.turns.append(one)
-    measured = measure_attempt(episode, None, {})
+    measured = measure_attempt(episode, {})
     assert measured.shared_price == pytest.approx(0.25 * 4)
     assert measured.own_price == pytest.approx(0.25 * 40 + 2 + 2)
 

@@ -47,13 +47,17 @@ class Arms:
 
 
 @dataclass(slots=True)
-class EpisodeList:
-    """Keeps the episodes of an evaluation that could be scored."""
+class AttemptList:
+    """Measures the episodes of an evaluation that could be scored, and forgets their turns."""
 
-    episodes: list[Episode] = field(default_factory=list)
+    prices: dict[str, Prices]
+    by_task: dict[str, list[tuple[Episode, Attempt]]] = field(default_factory=dict)
 
     def write(self, episodes: list[Episode]) -> None:
-        self.episodes += [one for one in episodes if one.error is None]
+        for episode in episodes:
+            if episode.error is None:
+                measured = replace(episode, turns=[]), measure_attempt(episode, self.prices)
+                self.by_task.setdefault(task_key(episode), []).append(measured)
 
 
 @dataclass(slots=True)
@@ -75,21 +79,18 @@ class ArmPlayer:
         """Return an arm. Raises RuntimeError where too many episodes failed to compare it."""
         samples = self.answers if kind == "single" else self.options.samples
         options = self.options.model_copy(update={"samples": samples})
-        kept = EpisodeList()
+        played = AttemptList(self.prices)
         with activity(f"playing {name}"):
-            await evaluate(context, self.tasks, options, around=EvaluationOutputs(sink=kept))
+            await evaluate(context, self.tasks, options, around=EvaluationOutputs(sink=played))
         groups: dict[str, list[Attempt]] = {}
-        by_task: dict[str, list[Episode]] = {}
-        for episode in kept.episodes:
-            by_task.setdefault(task_key(episode), []).append(episode)
-        for task, episodes in by_task.items():
-            numbers: list[int | None] = [None] * len(episodes)
+        for task, pairs in played.by_task.items():
+            groups[task] = [attempt for _, attempt in pairs]
             if kind == "single":
-                numbers = await number_answers(context.environment, episodes)
-            groups[task] = [
-                measure_attempt(episode, number, self.prices)
-                for episode, number in zip(episodes, numbers, strict=True)
-            ]
+                numbers = await number_answers(context.environment, [one for one, _ in pairs])
+                groups[task] = [
+                    replace(attempt, answer=number)
+                    for attempt, number in zip(groups[task], numbers, strict=True)
+                ]
         if kind == "single":
             groups = {task: group for task, group in groups.items() if len(group) == samples}
         if not groups:
@@ -122,7 +123,7 @@ async def _number(world: World, answer: str, classes: list[str]) -> int:
     return len(classes) - 1
 
 
-def measure_attempt(episode: Episode, answer: int | None, prices: dict[str, Prices]) -> Attempt:
+def measure_attempt(episode: Episode, prices: dict[str, Prices]) -> Attempt:
     """Return the score and the spending of an episode."""
     sampled = prompt = 0
     own_price = shared_price = 0.0
@@ -147,7 +148,6 @@ def measure_attempt(episode: Episode, answer: int | None, prices: dict[str, Pric
         serial=count_serial_tokens(episode.turns),
         own_price=own_price,
         shared_price=shared_price,
-        answer=answer,
         likelihood=fmean(values) if values and len(logprobs) == len(episode.turns) else None,
     )
 
