@@ -168,6 +168,17 @@ def test_a_judge_that_knows_the_answers_decides_nothing():
     assert result.verdict().is_worth == "no"
 
 
+def test_a_team_whose_agents_cannot_play_alone_is_not_praised_without_a_word():
+    team = chance_arm("team", "team", 0.9)
+    silent = chance_arm("judge in a silent team", "single", 0.3)
+    warning = "No agent could be played alone"
+    result = compare_arms(team, [silent], source="run")
+    assert result.verdict().is_worth == "yes"
+    assert warning in verdict_sentence(result)
+    alone = chance_arm("judge alone", "single", 0.3)
+    assert warning not in verdict_sentence(compare_arms(team, [silent, alone], source="run"))
+
+
 def test_without_single_agents_nothing_is_decided():
     team = chance_arm("team", "team", 0.9)
     result = compare_arms(team, [], source="run")

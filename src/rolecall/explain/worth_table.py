@@ -62,6 +62,8 @@ def verdict_sentence(result: Worth, budget: Budget = "tokens") -> str:
     if rival.is_cut and verdict.is_worth != "no":
         numbers += " It could answer more often than was sampled; --answers samples more."
     if verdict.is_worth == "yes":
+        if not any(one.arm.endswith("alone") for one in result.choices):
+            numbers += " No agent could be played alone, so this says little."
         return f"At {EQUAL[budget]} the team is worth it. The best single agent, {numbers}"
     if verdict.is_worth == "no":
         return (

@@ -18,7 +18,7 @@ from rolecall.core.json_types import Record
 WINDOW = 5  # steps
 LAZY = {"tokens": 0.6, "gain": 0.25, "signal": 0.25}  # share of its best below which work is lazy
 KEPT = 0.75  # least share of its best that a teammate keeps meanwhile
-SURE, LIKELY = 3.0, 2.0  # standard errors
+SURE, LIKELY = 4.0, 2.0  # standard errors
 
 WORDS = {
     "tokens": ("writes less and less", "tokens an episode"),
