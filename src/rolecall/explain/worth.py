@@ -145,7 +145,7 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a team is worth what it spends, and the single agent that comes nearest."""
+    """Says whether a team is worth what it spends, and which single agent comes nearest."""
 
     is_worth: Literal["yes", "no", "undecided"]
     rival: Choice | None
@@ -246,11 +246,14 @@ def _choices(team: Arm, arm: Arm) -> list[Choice]:
     for budget in BUDGETS:
         allowed = team.spend(budget)
         low, share = _fit(arm, budget, allowed, most)
+        is_over = arm.spend(budget) > allowed
+        is_cut = low == most and arm.spend(budget, most) < allowed
         for name, rule in rules.items():
-            number = 1.0 if name == "one answer" else low + share
-            if name != "one answer" and number == 1.0:
+            size, more = (1, 0.0) if rule is choose_first else (low, share)
+            number = size + more
+            if rule is not choose_first and number == 1.0:
                 continue  # there is nothing to choose from
-            means = _mixed(arm, rule, *((1, 0.0) if name == "one answer" else (low, share)))
+            means = _mixed(arm, rule, size, more)
             gains = _gains(team, means)
             choices.append(
                 Choice(
@@ -258,8 +261,8 @@ def _choices(team: Arm, arm: Arm) -> list[Choice]:
                     name,
                     budget,
                     number,
-                    is_over=arm.spend(budget) > allowed,
-                    is_cut=low == most and arm.spend(budget, most) < allowed,
+                    is_over=is_over,
+                    is_cut=is_cut,
                     score=measure(list(means.values())),
                     gain=measure(gains),
                     error=_error(gains),

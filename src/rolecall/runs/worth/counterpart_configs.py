@@ -53,7 +53,7 @@ def make_shared(config: Config) -> Config:
     Raises ConfigError where their policies differ in more than their name.
     """
     sections = _sections(config)
-    names = sorted({config.team[name].policy for name in config.team} & config.trained_policies)
+    names = sorted(config.trained_policies)
     if len(names) < 2:
         raise ConfigError(f"{names[0]} is the only policy that is trained")
     first = sections["policies"][names[0]]
@@ -88,8 +88,7 @@ def make_own(config: Config) -> Config:
 def is_shared(config: Config) -> bool:
     """Return whether several trained agents share a policy."""
     policies = [agent.policy for agent in config.team.values() if agent.trainable]
-    trained = [name for name in policies if name in config.trained_policies]
-    return len(set(trained)) < len(trained)
+    return len(set(policies)) < len(policies)
 
 
 def _check_trained(config: Config, agent: str) -> None:
