@@ -29,9 +29,11 @@ def chunks_equal_the_whole(machine: Machine) -> Figures:
     for chunked in (False, True):
         leaf = states.detach().clone().requires_grad_()
         if chunked:
-            sampled, entropy = chunked_logprobs(head, leaf, ids, temperature, entropy=True, rows=70)
+            sampled, entropy = chunked_logprobs(
+                head, leaf, ids, temperature, entropy="gradient", rows=70
+            )
         else:
-            sampled, entropy = logits_to_logprobs(head(leaf), ids, temperature, entropy=True)
+            sampled, entropy = logits_to_logprobs(head(leaf), ids, temperature, entropy="gradient")
         assert entropy is not None
         [gradient] = torch.autograd.grad((sampled * weight).sum() + entropy.sum(), [leaf])
         found.append((sampled.detach(), entropy.detach(), gradient))
@@ -53,9 +55,11 @@ def a_frozen_head_has_the_gradient_of_autograd(machine: Machine) -> Figures:
     for frozen in (False, True):
         leaf = states.detach().clone().requires_grad_()
         if frozen:
-            sampled = frozen_head_logprobs(head, leaf, ids, temperature, rows=70, vocabulary=5000)
+            sampled, _ = frozen_head_logprobs(
+                head, leaf, ids, temperature, entropy=None, rows=70, vocabulary=5000
+            )
         else:
-            sampled, _ = logits_to_logprobs(head(leaf), ids, temperature, entropy=False)
+            sampled, _ = logits_to_logprobs(head(leaf), ids, temperature, entropy=None)
         [gradient] = torch.autograd.grad((sampled * weight).sum(), [leaf])
         found.append((sampled.detach(), gradient))
     figures = {
@@ -73,11 +77,11 @@ def bfloat16_heads_round_once(machine: Machine) -> Figures:
     rows = slice(0, 64)
     with torch.no_grad():
         sampled, _ = logits_to_logprobs(
-            head(states[rows]), ids[rows], temperature[rows], entropy=False
+            head(states[rows]), ids[rows], temperature[rows], entropy=None
         )
         exact = states[rows].double().cpu() @ head.weight.double().cpu().T
         expected, _ = logits_to_logprobs(
-            exact, ids[rows].cpu(), temperature[rows].cpu(), entropy=False
+            exact, ids[rows].cpu(), temperature[rows].cpu(), entropy=None
         )
     gap = float((sampled.double().cpu() - expected).abs().max())
     assert gap <= 1e-3, gap
@@ -91,7 +95,7 @@ def training_head(machine: Machine) -> Figures:
     rows = LARGEST_LOGITS // head.weight.shape[0]
 
     def ours(leaf: Tensor) -> Tensor:
-        sampled, _ = chunked_logprobs(head, leaf, ids, temperature, entropy=False, rows=rows)
+        sampled, _ = chunked_logprobs(head, leaf, ids, temperature, entropy=None, rows=rows)
         return -sampled.sum()
 
     def whole(leaf: Tensor) -> Tensor:
@@ -103,8 +107,8 @@ def training_head(machine: Machine) -> Figures:
     figures |= _measure(
         machine, "frozen",
         lambda leaf: -frozen_head_logprobs(
-            head, leaf, ids, temperature, rows=rows, vocabulary=head.out_features
-        ).sum(),
+            head, leaf, ids, temperature, entropy=None, rows=rows, vocabulary=head.out_features
+        )[0].sum(),
         states, head,
     )  # fmt: skip
     head.requires_grad_(True)
@@ -123,7 +127,7 @@ def liger_says_the_same(machine: Machine) -> Figures:
     head, states, ids, temperature = _draw(machine, torch.bfloat16)
     rows = LARGEST_LOGITS // head.weight.shape[0]
     with torch.no_grad():
-        sampled, _ = chunked_logprobs(head, states, ids, temperature, entropy=False, rows=rows)
+        sampled, _ = chunked_logprobs(head, states, ids, temperature, entropy=None, rows=rows)
         ours = float(-sampled.mean())
         theirs = float(_import_liger()(head.weight, states, ids)) / len(ids)
     assert abs(ours - theirs) <= 0.01 * abs(ours), (ours, theirs)

@@ -27,7 +27,7 @@ def given() -> tuple[torch.nn.Linear, Tensor, Tensor, Tensor]:
     return torch.nn.Linear(WIDTH, VOCABULARY), states, ids, temperature
 
 
-@pytest.mark.parametrize("entropy", [False, True])
+@pytest.mark.parametrize("entropy", [None, "value", "gradient"])
 def test_chunks_give_the_numbers_and_gradients_of_the_whole(entropy):
     found = []
     for in_chunks in (False, True):
@@ -37,7 +37,8 @@ def test_chunks_give_the_numbers_and_gradients_of_the_whole(entropy):
         else:
             got = logprobs.logits_to_logprobs(head(states), *rest, entropy=entropy)
         sampled, entropies = got
-        assert (entropies is not None) == entropy
+        assert (entropies is None) == (entropy is None)
+        assert entropies is None or entropies.requires_grad == (entropy == "gradient")
         total = sampled if entropies is None else sampled + 0.1 * entropies
         (total * torch.linspace(-1, 1, ROWS)).sum().backward()
         found.append([total.detach(), states.grad, head.weight.grad, head.bias.grad])
@@ -72,7 +73,7 @@ def saved_bytes(compute: Callable[[], Tensor]) -> tuple[Tensor, int]:
         return compute(), sum(kept.values())
 
 
-@pytest.mark.parametrize("entropy", [False, True])
+@pytest.mark.parametrize("entropy", [None, "value", "gradient"])
 def test_a_vocabulary_of_50_000_is_held_for_one_chunk_only(entropy):
     head, states, *rest = given()
     with Largest() as largest:
@@ -121,11 +122,12 @@ def test_a_frozen_head_gives_the_numbers_and_gradients_of_float64(rows, loops, m
     head, states, ids, temperature = given()
     head.requires_grad_(False)
     with Largest() as largest:
-        sampled, kept = saved_bytes(
+        (sampled, entropies), kept = saved_bytes(
             lambda: frozen_head.frozen_head_logprobs(
-                head, states, ids, temperature, rows=rows, vocabulary=head.out_features
+                head, states, ids, temperature, entropy="value", rows=rows,
+                vocabulary=head.out_features,
             )
-        )
+        )  # fmt: skip
         (sampled * torch.linspace(-1, 1, ROWS)).sum().backward()
     assert largest.elements == rows * VOCABULARY
     assert kept <= ROWS * WIDTH * 4
@@ -136,6 +138,15 @@ def test_a_frozen_head_gives_the_numbers_and_gradients_of_float64(rows, loops, m
     (wanted * torch.linspace(-1, 1, ROWS)).sum().backward()
     assert alike(sampled, wanted)
     assert alike(states.grad, exact.grad)
+    every = scaled.detach().log_softmax(-1)
+    assert alike(entropies, -(every.exp() * every).sum(-1))
+
+
+def test_a_frozen_head_refuses_entropies_with_a_gradient():
+    with pytest.raises(ValueError, match="no gradient"):
+        frozen_head.frozen_head_logprobs(
+            *given(), entropy="gradient", rows=CHUNK, vocabulary=VOCABULARY
+        )
 
 
 def test_a_head_that_is_trained_or_no_layer_is_not_taken_as_frozen():
@@ -151,13 +162,13 @@ def test_a_frozen_head_in_bfloat16_computes_in_float32():
     head, states, *rest = given()
     head.bfloat16().requires_grad_(False).__class__ = ExactHead
     states = states.detach().bfloat16().requires_grad_()
-    sampled = frozen_head.frozen_head_logprobs(
-        head, states, *rest, rows=CHUNK, vocabulary=head.out_features
+    sampled, _ = frozen_head.frozen_head_logprobs(
+        head, states, *rest, entropy=None, rows=CHUNK, vocabulary=head.out_features
     )
     sampled.sum().backward()
     exact = states.detach().float().requires_grad_()
     logits = torch.nn.functional.linear(exact, head.weight.float(), head.bias.float())
-    wanted, _ = logprobs.logits_to_logprobs(logits, *rest, entropy=False)
+    wanted, _ = logprobs.logits_to_logprobs(logits, *rest, entropy=None)
     wanted.sum().backward()
     assert alike(sampled, wanted)
     assert states.grad.dtype == torch.bfloat16

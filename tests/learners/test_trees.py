@@ -117,7 +117,9 @@ def measured(learner: LocalLearner, algorithm, turns, **options):
     learner.model.model.zero_grad()
     learner.head.zero_grad()
     for batch in batches:
-        loss = algorithm.loss(batch, learner.forward(batch, entropy=algorithm.entropy > 0))
+        loss = algorithm.loss(
+            batch, learner.forward(batch, entropy="gradient" if algorithm.entropy else None)
+        )
         loss.total.backward()
         total, count = total + float(loss.total.detach()), count + loss.count
     gradients = [

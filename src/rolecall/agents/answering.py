@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import cast
 
@@ -28,6 +28,7 @@ class Answering:
     swap: Swap | None  # what a replay changes
     recorded: dict[tuple[int, ...], Turn]  # turns of the episode that is replayed, by path
     tries_out: bool  # False: no other policy speaks for the agent's own (`cross_policy`)
+    began: float = field(default_factory=time.monotonic)  # when the episode did
 
     async def say(
         self, agent: Agent, turns: list[Turn], path: tuple[int, ...], *, draw: str = ""
@@ -50,9 +51,12 @@ class Answering:
             seed, policy = derive_seed(seed, "swap", swap.draw), swap.policy
         started = time.monotonic()
         answers = await self._sampled(agent, turns, path, seed, policy or agent.policy)
+        ended = time.monotonic()
+        for turn in turns:
+            turn.began_s, turn.ended_s = started - self.began, ended - self.began
         took = f"call_s/{agent.name}"
         metrics = self.episode.metrics
-        metrics[took] = metrics.get(took, 0.0) + time.monotonic() - started
+        metrics[took] = metrics.get(took, 0.0) + ended - started
         return answers
 
     async def _sampled(

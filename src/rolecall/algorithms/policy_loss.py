@@ -138,7 +138,7 @@ class PolicyLoss(BaseLoss):
             sums["rejected"] = float((mask - kept).sum())
         if len(parts) > 1:
             sums |= {name: float(term_sum.detach()) for name, (term_sum, _) in parts.items()}
-        return Loss(total=total, count=parts["policy_loss"][1], sums=sums)
+        return Loss(total, parts["policy_loss"][1], sums, clipped=clipped > 0)
 
     def objective(
         self, logprobs: Tensor, anchor: Tensor, advantages: Tensor, batch: Batch

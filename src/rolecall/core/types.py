@@ -172,6 +172,8 @@ class Turn:
     sampled_by: str = ""  # the policy with earlier weights that sampled it, if any
     seat: str = ""  # the seat that it played, if agents swap seats
     usage: dict[str, float] | None = None  # a server's tokens and cost
+    began_s: float | None = None  # seconds from the episode's start to the call
+    ended_s: float | None = None  # to its answer; None: a replay did not ask for it again
     training: TrainingNotes = field(default_factory=TrainingNotes)
     tools: ToolNotes = field(default_factory=ToolNotes)
     coach: CoachNotes = field(default_factory=CoachNotes)

@@ -17,6 +17,7 @@ from rolecall.core.types import Batch
 from rolecall.learners import logprobs
 from rolecall.learners.exact import select_rows
 from rolecall.learners.frozen_head import frozen_head_logprobs, is_frozen
+from rolecall.learners.logprobs import Entropy
 from rolecall.models.attention.layouts import Layout, make_layout
 from rolecall.models.language_model import LanguageModel
 
@@ -43,7 +44,7 @@ class LogProbs(Module):
         self.model = policy.model  # a submodule
 
     def forward(
-        self, batch: Batch, *, entropy: bool, hidden: bool, adapter_off: bool = False
+        self, batch: Batch, *, entropy: Entropy, hidden: bool, adapter_off: bool = False
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return the sampled tokens' log-probs [M], entropies [M] and the head's inputs [M, W].
 
@@ -58,16 +59,16 @@ class LogProbs(Module):
         states: Tensor | None
         head = policy.model.get_output_embeddings()
         # Not of a reference, which must round as the policy that it is compared with.
-        frozen = policy.adapter is not None and not entropy and is_frozen(head)
+        frozen = policy.adapter is not None and entropy != "gradient" and is_frozen(head)
         with policy.using(adapter_off=adapter_off):
             if (frozen or len(row.chosen) > rows) and not policy.capabilities.scales_logits:
                 states = policy.states(*ids, layout=row.layout, keep=row.keep)
                 states = _repeated(states, row.again)
-                entropies = None
                 if frozen:
-                    sampled = frozen_head_logprobs(
-                        head, states, *chosen, rows=rows, vocabulary=policy.vocabulary
-                    )
+                    sampled, entropies = frozen_head_logprobs(
+                        head, states, *chosen, entropy=entropy, rows=rows,
+                        vocabulary=policy.vocabulary,
+                    )  # fmt: skip
                 else:
                     sampled, entropies = logprobs.chunked_logprobs(
                         policy.head, states, *chosen, entropy=entropy, rows=rows

@@ -17,6 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import Linear, Module
 
+from rolecall.learners.logprobs import Entropy, measure_entropies
 from rolecall.models.cpu import kernels
 from rolecall.models.cpu.kernels import flat, runs_on_numba
 from rolecall.models.exact_head import has_mixed_product
@@ -31,42 +32,51 @@ def is_frozen(head: Module) -> bool:
 
 
 def frozen_head_logprobs(
-    head: Module, states: Tensor, ids: Tensor, temperature: Tensor, *, rows: int, vocabulary: int
-) -> Tensor:
+    head: Module, states: Tensor, ids: Tensor, temperature: Tensor, *, entropy: Entropy, rows: int,
+    vocabulary: int,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Return the log-prob of tokens [M] under head(states [M, W])[:, :vocabulary] / temperature
-    [M].
+    [M], and the entropies [M] as a value.
 
-    Never holds more than [rows, V]. Without a gradient by the temperature.
+    Never holds more than [rows, V]. Without a gradient by the temperature. Raises ValueError for
+    entropies with a gradient.
     """
-    out: Tensor = _OfFrozenHead.apply(states, head, ids, temperature, rows, vocabulary)
-    return out
+    if entropy == "gradient":
+        raise ValueError("the entropy of a frozen head has no gradient here")
+    arguments = (states, head, ids, temperature, rows, vocabulary, entropy == "value")
+    logprobs, entropies = _OfFrozenHead.apply(*arguments)
+    return logprobs, None if entropy is None else entropies
 
 
 class _OfFrozenHead(Function):
     @staticmethod
     def forward(
         ctx: FunctionContext, states: Tensor, head: Linear, ids: Tensor, temperature: Tensor,
-        rows: int, vocabulary: int,
-    ) -> Tensor:  # fmt: skip
+        rows: int, vocabulary: int, has_entropies: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         logprobs = torch.empty_like(ids, dtype=torch.float32)
+        entropies = torch.empty_like(logprobs if has_entropies else logprobs[:0])
         slopes = torch.empty_like(states) if ctx.needs_input_grad[0] else None
         mixed = has_mixed_product(states, head.weight)
         weight = head.weight[:vocabulary] if mixed else head.weight[:vocabulary].float()
         for start in range(0, len(ids), rows):
             chunk = slice(start, start + rows)
             logits = head(states[chunk])[:, :vocabulary].float().contiguous()
+            if has_entropies:
+                entropies[chunk] = measure_entropies(logits, temperature[chunk])
             logprobs[chunk] = become_slopes(logits, ids[chunk], temperature[chunk])
             if slopes is not None:
                 slopes[chunk] = logits.to(weight.dtype) @ weight
         if slopes is not None:
             ctx.save_for_backward(slopes)
-        return logprobs
+        ctx.mark_non_differentiable(entropies)
+        return logprobs, entropies
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (slopes,) = ctx.saved_tensors
-        return slopes * grad[:, None].to(slopes.dtype), None, None, None, None, None
+        return slopes * grad[:, None].to(slopes.dtype), None, None, None, None, None, None
 
 
 def become_slopes(logits: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:

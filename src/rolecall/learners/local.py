@@ -20,6 +20,7 @@ from rolecall.core.interfaces.learner import Annotation, Learner, Rendezvous, Up
 from rolecall.core.types import Batch, Floats, Ids, Turn
 from rolecall.learners.activations import recompute_activations
 from rolecall.learners.forward import LogProbs
+from rolecall.learners.logprobs import Entropy
 from rolecall.learners.optimizer import Stepper, total_norm
 from rolecall.learners.packing import pack, select_turn
 from rolecall.learners.sums import Sums
@@ -80,7 +81,7 @@ class LocalLearner(Learner):
         self._move_reference(CPU)
         self._rest()
 
-    def forward(self, batch: Batch, *, entropy: bool = False, reference: bool = False) -> Outputs:
+    def forward(self, batch: Batch, *, entropy: Entropy = None, reference: bool = False) -> Outputs:
         """Return the log-probs of the sampled tokens at their sampling temperature, and values with
         a head.
         """
@@ -277,11 +278,11 @@ class LocalLearner(Learner):
             if self.checkpoint_activations
             else nullcontext()
         ):
-            outputs = self.forward(batch, entropy=algorithm.entropy > 0)
+            outputs = self.forward(batch, entropy=choose_entropy(algorithm))
         losses = self._also(outputs)
         for own in batch.parts or [batch]:
             loss = algorithm.loss(own, outputs)
-            sums[own.agent].add(own, loss, outputs.logprobs.detach())
+            sums[own.agent].add(own, loss, outputs)
             losses.append(loss.total)
         torch.stack(losses).sum().backward()
 
@@ -304,7 +305,7 @@ class LocalLearner(Learner):
         for own in [own for batch in batches for own in batch.parts or [batch]]:
             for number, turn_id in enumerate(own.turn_ids):
                 alone = select_turn(own, number)
-                outputs = self.forward(alone, entropy=algorithm.entropy > 0)
+                outputs = self.forward(alone, entropy=choose_entropy(algorithm))
                 algorithm.loss(alone, outputs).total.backward()
                 norm = sum(stepper.summed_norm() for stepper in self.steppers)
                 for stepper in self.steppers:
@@ -374,6 +375,11 @@ class LocalLearner(Learner):
         self.head_stepper.begin(moments=moments)
         self._rest()
         return True
+
+
+def choose_entropy(algorithm: Objective) -> Entropy:
+    """Return what an update needs: a gradient where the loss has a bonus, else what is recorded."""
+    return "gradient" if algorithm.entropy > 0 else "value"
 
 
 def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:

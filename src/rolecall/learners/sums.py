@@ -6,14 +6,36 @@ The mismatch is d = learner - sampler on sampled tokens, before the first optimi
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rolecall.core.interfaces.algorithm import Loss
-from rolecall.core.types import Batch
+from rolecall.core.interfaces.algorithm import Loss, Outputs
+from rolecall.core.interfaces.learner import TurnTokens
+from rolecall.core.types import Batch, Ids
 
 RATIO_LOW, RATIO_HIGH = 0.5, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The sampled tokens of a micro-batch, on the learner's device: columns of [M]."""
+
+    turn_ids: list[str]
+    lengths: Ids  # [turns]
+    logprobs: Tensor
+    entropies: Tensor | None
+    clipped: Tensor | None
+
+    def read(self) -> TurnTokens:
+        """Return them in the computer's memory."""
+        entropies = None if self.entropies is None else self.entropies.cpu().numpy()
+        clipped = None if self.clipped is None else self.clipped.cpu().numpy()
+        return TurnTokens(
+            self.turn_ids, self.lengths, self.logprobs.cpu().numpy(), entropies, clipped
+        )
 
 
 class Sums:
@@ -26,18 +48,21 @@ class Sums:
         self.num_ids = 0
         self.moved: list[Tensor] = []  # of each batch: the sum of ratio - 1 - log ratio to before
         self.mismatch: list[Tensor] = []  # of each batch: sums of |d|, k3, outside; largest |d|
+        self.tokens: list[Columns | TurnTokens] = []  # of each batch
 
-    def add(self, batch: Batch, loss: Loss, logprobs: Tensor) -> None:
-        """Add one micro-batch and the learner's log-probs of it [N]."""
+    def add(self, batch: Batch, loss: Loss, outputs: Outputs) -> None:
+        """Add one micro-batch and what the learner computed of it."""
         self.count += loss.count
         self.losses.append(loss.total.detach())
         for name, value in loss.sums.items():
             self.parts[name] += value
-        if batch.old_logprobs is None:
-            return
+        logprobs = outputs.logprobs.detach()
         prox, device = batch.prox_logprobs, logprobs.device
         before = logprobs if prox is None else torch.from_numpy(prox).to(device)
         mask = torch.from_numpy(batch.mask > 0).to(device)
+        self._keep_tokens(batch, before[mask], mask, loss, outputs)
+        if batch.old_logprobs is None:
+            return
         moved = (logprobs - before)[mask]
         self.moved.append((moved.clamp(-20.0, 20.0).exp() - 1.0 - moved).sum())
         d = (before - torch.from_numpy(batch.old_logprobs).to(device))[mask]
@@ -49,10 +74,24 @@ class Sums:
             torch.stack([size.sum(), (ratio - 1.0 - d).sum(), outside.sum(), size.max()])
         )
 
+    def _keep_tokens(
+        self, batch: Batch, before: Tensor, mask: Tensor, loss: Loss, outputs: Outputs
+    ) -> None:
+        sampled = batch.turn[batch.mask > 0]  # those of one turn stand together
+        lengths = np.bincount(sampled, minlength=len(batch.turn_ids)).astype(np.int32)
+        entropies = None if outputs.entropies is None else outputs.entropies.detach()[mask]
+        clipped = None if loss.clipped is None else loss.clipped[mask]
+        self.tokens.append(Columns(batch.turn_ids, lengths, before, entropies, clipped))
+
+    def read_tokens(self) -> list[TurnTokens]:
+        """Return the sampled tokens of each micro-batch."""
+        return [one.read() if isinstance(one, Columns) else one for one in self.tokens]
+
     def on_host(self) -> Sums:
         """Return these sums in the computer's memory, in as few numbers as they need."""
         sums = Sums()
         sums.count, sums.parts, sums.num_ids = self.count, self.parts, self.num_ids
+        sums.tokens = [*self.read_tokens()]
         if self.losses:
             sums.losses = [torch.stack(self.losses).sum().cpu()]
         if self.mismatch:
@@ -68,6 +107,7 @@ class Sums:
         self.losses += other.losses
         self.moved += other.moved
         self.mismatch += other.mismatch
+        self.tokens += other.tokens
         for name, value in other.parts.items():
             self.parts[name] += value
 

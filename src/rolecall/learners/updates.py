@@ -21,6 +21,7 @@ def make_update(
     The gradient's norm is also that of its only agent, if there is one.
     """
     update = Update(grad_norm=grad_norm, lr=lr)
+    update.tokens = [tokens for totals in sums.values() for tokens in totals.read_tokens()]
     update.agent_metrics = {agent: totals.metrics() for agent, totals in sums.items()}
     num_ids = sum(totals.num_ids for totals in sums.values())
     update.kl = sum(float(sum(totals.moved)) for totals in sums.values()) / max(num_ids, 1)
@@ -70,4 +71,5 @@ def merge_updates(updates: list[Update]) -> Update:
         },
         kl=max(update.kl for update in updates),
         skipped=next((update.skipped for update in updates if update.skipped), ""),
+        steps=updates,
     )

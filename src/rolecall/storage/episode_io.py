@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from operator import attrgetter
@@ -40,8 +40,11 @@ NOTES = (
     "observation", "calls", "files", "files_written", "verdict", "candidate_error",
     "team_values",
     "preference", "replayed", "replay_error", "seat", "coach_error", "coach_requests", "utility",
-    "coach", "usage", "sampled_by", "state", "temperature", "weight", "imitated",
+    "coach", "usage", "sampled_by", "state", "imitated",
 )  # fmt: skip
+ADDED = ("weight", "temperature", "began_s", "ended_s")  # columns that files of version 0.1 lack
+# Columns whose numbers hardly repeat: zstd packs their bytes better apart than as a dictionary.
+DIVERSE = ("logprobs", "values", "ref_logprobs", "began_s", "ended_s")
 HOLDERS = {"training": TrainingNotes, "tools": ToolNotes, "coach": CoachNotes}  # fields of a turn
 NOTE_PATHS = MOVED_TO_NOTES | {"coach": "coach.note"}  # name in a record -> attribute of a turn
 MOST_ROWS = 4096  # of a Parquet file that are held in memory while it is written
@@ -204,8 +207,26 @@ def _schema() -> pa.Schema:
             ("info", pa.string()),
             ("versions", pa.list_(pa.int32())),
             ("credit", pa.string()),
+            ("metrics", pa.map_(pa.string(), pa.float64())),
+            ("weight", pa.float64()),
+            ("temperature", pa.float64()),
+            ("began_s", pa.float32()),
+            ("ended_s", pa.float32()),
         ]
     )
+
+
+def compress(schema: pa.Schema, diverse: Collection[str]) -> dict[str, Any]:
+    """Return how Parquet files are compressed; `diverse` names columns that hardly repeat."""
+    leaves = [
+        f"{name}.list.element" if hasattr(schema.field(name).type, "value_type") else name
+        for name in diverse
+    ]
+    return {
+        "compression": "zstd",
+        "use_byte_stream_split": leaves,
+        "use_dictionary": [name for name in schema.names if name not in diverse],
+    }
 
 
 def write_parquet(path: Path, episodes: list[Episode], *, step: int) -> None:
@@ -225,7 +246,7 @@ class EpisodeWriter:
     def __enter__(self) -> EpisodeWriter:
         from pyarrow import parquet
 
-        self._file = parquet.ParquetWriter(self._aside, _schema())
+        self._file = parquet.ParquetWriter(self._aside, _schema(), **compress(_schema(), DIVERSE))
         return self
 
     def write(self, episodes: Iterable[Episode]) -> None:
@@ -254,7 +275,7 @@ def read_parquet(path: Path, *, task: str | None = None) -> list[Episode]:
     """Return the episodes of `write_parquet`, or those of one task.
 
     It leaves out the tokens of messages, the learner's log-probs of an update, the info of tasks,
-    and all metrics but the score that counts.
+    and all scores but the one that counts.
     """
     from pyarrow import parquet
 
@@ -281,6 +302,7 @@ def _read_episode(row: JsonObject) -> Episode:
         error=row["error"],
         step=row["step"],
         split=row["split"],
+        metrics=dict(row.get("metrics") or ()),
     )
 
 
@@ -292,7 +314,9 @@ def _read_turn(row: JsonObject) -> Turn:
     arrays = {"prompt": "prompt_token_ids", "tokens": "token_ids", "versions": "versions"}
     arrays |= {name: name for name in FLOATS if name in row}
     info = json.loads(row["info"])
-    notes = {name: info.pop(name) for name in NOTES if name in info}
+    # Weight and temperature were notes in version 0.1.
+    notes = {name: info.pop(name) for name in (*NOTES, *ADDED) if name in info}
+    notes |= {name: row[name] for name in ADDED if row.get(name) is not None}
     if row.get("credit") is not None:
         notes["credit"] = json.loads(row["credit"])
     _read_notes(notes)
@@ -334,6 +358,7 @@ def _rows(episode: Episode, *, step: int) -> list[JsonObject]:
         "score": episode.headline,
         "episode_rewards": list(episode.rewards.items()),
         "error": episode.error,
+        "metrics": list(episode.metrics.items()),
     }
     if not episode.turns:
         return [shared]
@@ -372,7 +397,7 @@ def _turn_row(turn: Turn) -> JsonObject:
         "info": json.dumps(turn.info | _notes(turn), default=_plain),
         "versions": turn.versions,
         "credit": None if credit is None else json.dumps(dump_credit(credit)),
-    }
+    } | {name: getattr(turn, name) for name in ADDED}
 
 
 def _notes(turn: Turn) -> JsonObject:

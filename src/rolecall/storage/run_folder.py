@@ -29,14 +29,19 @@ from rolecall.storage.whole_files import end_last_line, read_whole_lines, write_
 
 notices = logging.getLogger("rolecall.notices")
 LOCK = ".lock"
-BEGUN_FOLDERS = ("journal", "episodes", "checkpoints")  # which a start makes before its config
+BEGUN_FOLDERS = (
+    "journal",
+    "episodes",
+    "updates",
+    "checkpoints",
+)  # which a start makes before its config
 BEGUN_FILES = (LOCK, "config.yaml.tmp", "stages.yaml.tmp")
 STAGES = "stages.yaml"  # in the folder of a run with stages, which holds a run folder for each
 
 
 class RunFolder:
     """`runs/NAME`: config.yaml, chapters.jsonl, metrics.jsonl, summary.json, journal/, episodes/,
-    evaluated/, checkpoints/.
+    updates/, evaluated/, checkpoints/.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,6 +52,7 @@ class RunFolder:
         self.summary = path / "summary.json"
         self.journal = path / "journal"
         self.episodes = path / "episodes"
+        self.updates = path / "updates"
         self.evaluated = path / "evaluated"  # what `rolecall eval` found, beside the training's own
         self.checkpoints = path / "checkpoints"
         self.log = path / "log.txt"
@@ -245,15 +251,19 @@ class RunFolder:
         return max(steps, default=0)
 
     def forget_after(self, step: int) -> None:
-        """Drop the metrics and episodes of steps above `step`: they will be done again."""
+        """Drop metrics, episodes and updates of steps above `step`: they will be done again."""
         kept = [r for r in self.read_metrics() if r["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
-        for number, file in iterate_numbered(self.episodes, "parquet"):
-            if number > step:
-                file.unlink()
+        for folder in (self.episodes, self.updates):
+            for number, file in iterate_numbered(folder, "parquet"):
+                if number > step:
+                    file.unlink()
 
     def episode_file(self, step: int) -> Path:
         return self.episodes / f"step-{step:06d}.parquet"
+
+    def update_file(self, step: int) -> Path:
+        return self.updates / f"step-{step:06d}.parquet"
 
     def journal_file(self, step: int) -> Path:
         return self.journal / f"step-{step:06d}.jsonl"

@@ -34,6 +34,7 @@ from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.evaluation_journal import evaluation_journal, forget_evaluations
 from rolecall.storage.journal import iterate_journals
 from rolecall.storage.run_folder import RunFolder
+from rolecall.storage.update_io import write_updates
 from rolecall.training import train_step
 from rolecall.training.collector import Collector
 from rolecall.training.evaluating import evaluate_run
@@ -234,6 +235,9 @@ class Trainer:
         await run.engine.sleep(weights=True)
         updates, learned = await train_step.update(
             run, rollout.episodes, step=step, apart=self.config.trainer.max_staleness > 0
+        )
+        write_updates(
+            self.folder.update_file(step), updates, (t for e in rollout.episodes for t in e.turns)
         )
         updated = time.monotonic()
         await train_step.publish(run, list(updates))

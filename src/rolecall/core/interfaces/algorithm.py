@@ -16,7 +16,8 @@ class Outputs:
     """Holds what the learner's forward pass computes of a batch."""
 
     logprobs: Tensor  # [N] float32, of use where the batch's mask is 1 only
-    entropies: Tensor | None = None  # [N] of the distribution each token was sampled from
+    entropies: Tensor | None = None  # [N] of the distribution each token was sampled from; with a
+    # gradient where the loss has a bonus for them
     values: Tensor | None = None  # [N] before each sampled token, of a head on the policy's model
 
 
@@ -27,12 +28,13 @@ class Loss:
     total: Tensor  # scalar, not normalised
     count: float
     sums: dict[str, float] = field(default_factory=dict)  # metrics, with the same normaliser
+    clipped: Tensor | None = None  # [N] where the objective is clipped; None: it never is
 
 
 class Objective(Protocol):
     """Defines what a learner asks of an algorithm."""
 
-    entropy: float  # above 0 the outputs have entropies
+    entropy: float  # above 0 the outputs have entropies with a gradient
     target_kl: float | None  # of `Update.kl`, after which no further optimizer step is taken
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rolecall.core.interfaces.algorithm import Objective
 from rolecall.core.types import Batch, Floats, Ids, Turn
 
@@ -14,6 +17,17 @@ Annotation = Literal["prox_logprobs", "new_logprobs", "ref_logprobs", "values"]
 
 class DivergedError(RuntimeError):
     """Several updates in a row had no finite loss or gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTokens:
+    """Holds what a learner saw of the sampled tokens of some turns, one turn after the other."""
+
+    turn_ids: list[str]
+    lengths: Ids  # [turns] sampled tokens of each; their sum is M
+    logprobs: Floats  # [M] before the first optimizer step
+    entropies: Floats | None = None  # [M] in nats, of what each token was sampled from
+    clipped: NDArray[np.bool_] | None = None  # [M] where the objective is clipped
 
 
 @dataclass(slots=True)
@@ -26,6 +40,8 @@ class Update:
     agent_metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     kl: float = 0.0  # mean of ratio - 1 - log ratio to the policy before the first of the steps
     skipped: str = ""  # the turn that had no finite loss or gradient
+    tokens: list[TurnTokens] = field(default_factory=list)  # of each micro-batch
+    steps: list[Update] = field(default_factory=list)  # those that were merged into this one
 
 
 @dataclass(frozen=True, slots=True)

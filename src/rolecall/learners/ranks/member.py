@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from rolecall.core.interfaces.algorithm import Objective, Outputs
 from rolecall.core.interfaces.learner import Annotation, Rendezvous
 from rolecall.core.types import Batch, Floats
-from rolecall.learners.local import LocalLearner
+from rolecall.learners.local import LocalLearner, choose_entropy
 from rolecall.learners.ranks.dealing import IDLE, is_idle
 from rolecall.learners.ranks.spec import Built
 from rolecall.learners.sums import Sums
@@ -31,7 +31,7 @@ class Member(LocalLearner):
 
     def _backward(self, batch: Batch, algorithm: Objective, sums: dict[str, Sums]) -> None:
         if is_idle(batch):
-            outputs = self.forward(batch, entropy=algorithm.entropy > 0)
+            outputs = self.forward(batch, entropy=choose_entropy(algorithm))
             torch.stack(nothing(outputs)).sum().backward()
         else:
             super()._backward(batch, algorithm, sums)
@@ -135,7 +135,7 @@ class Member(LocalLearner):
 def nothing(outputs: Outputs) -> list[Tensor]:
     """Losses of 0 whose gradients, of 0, reach every parameter that a batch can reach."""
     columns = (outputs.logprobs, outputs.entropies, outputs.values)
-    return [0.0 * column.sum() for column in columns if column is not None]
+    return [0.0 * column.sum() for column in columns if column is not None and column.requires_grad]
 
 
 def is_whole(tensor: Tensor) -> bool:
