@@ -13,9 +13,10 @@ import pytest
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode, Swap, Task
-from rolecall.explain.blame import Blame, ReplayError, blame_episode, difference, estimate
+from rolecall.explain.blame import Blame, blame_episode
 from rolecall.explain.blame_table import verdict
-from rolecall.runs.blame import REPEATABLE, check_tools, choose_weights, find_task
+from rolecall.explain.replays import ReplayError, difference, estimate
+from rolecall.runs.replaying import REPEATABLE, check_tools, choose_weights, find_task
 from rolecall.storage.run_folder import RunFolder
 from tests.toy import command, episode, relay_config, turn, write
 

@@ -12,6 +12,8 @@ import typer
 from rolecall.cli.main import add_commands_of_packages, app
 from rolecall.runtime import progress
 from rolecall.runtime.progress import Activity, Board
+from rolecall.storage.episode_io import read_parquet
+from rolecall.storage.run_folder import RunFolder
 from tests.lab.simulate.runs_for_tests import write_run
 from tests.support.evidence import leave_to_evidence
 from tests.toy import command, relay_config, write
@@ -35,6 +37,7 @@ SHOWS = {
     "bench": [r"update against none|update against padded: \d of 2 pairs"],
     "doctor": ["trying out cpu"],
     "blame": [r"replaying \d+:"],
+    "whatif": [r"replaying \d+:"],
     "worth": ["playing the team", "playing last alone"],
     "audit": ["auditing: 1 of 1 steps"],
 }
@@ -57,6 +60,10 @@ def names() -> set[str]:
 
 def test_each_command_is_known_to_show_what_it_does_or_to_be_quick():
     assert names() == SHOWS.keys() | OTHERS
+
+
+def first_turn(run: Path) -> str:
+    return read_parquet(RunFolder(run).episode_file(1))[0].turns[0].id
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +94,7 @@ def arguments(model_folder, tmp_path_factory) -> dict[str, tuple[object, ...]]:
         "doctor": (),
         "audit": (run,),
         "blame": (run, "--draws", "2"),
+        "whatif": (run, "--draws", "2", "--turn", first_turn(run)),
         "worth": (run, "--no-train", "--answers", "2"),
     }  # fmt: skip
 

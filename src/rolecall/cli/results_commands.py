@@ -99,6 +99,43 @@ def blame(
     emit(result, json_file)
 
 
+def whatif(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    overrides: Overrides = None,
+    *,
+    turn: Annotated[str, typer.Option(help="Id of a turn of a training step.")],
+    say: Annotated[
+        str | None, typer.Option(help="Text that the turn says instead; default: sample it anew.")
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    draws: Annotated[int, typer.Option(min=2, max=1024, help="Replays of each arm.")] = 16,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(help="latest, best, step-N, first; default: what sampled the turn."),
+    ] = None,
+    call_tools: Annotated[
+        bool, typer.Option("--call-tools", help="Call tools again that act outside.")
+    ] = False,
+    json_file: Json = None,
+) -> None:
+    """Say what an episode would have come to, had one turn said something else."""
+    with ends_at_once():
+        from rolecall.runs.whatif import whatif as command
+
+    result = command(
+        run,
+        turn,
+        say,
+        step=step,
+        draws=draws,
+        weights=checkpoint,
+        calls_tools=call_tools,
+        overrides=overrides or [],
+        quiet=bool(json_file),
+    )
+    emit(result, json_file)
+
+
 def worth(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     overrides: Overrides = None,

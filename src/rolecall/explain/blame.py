@@ -13,49 +13,19 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import sqrt
-from statistics import fmean, stdev
-from typing import Protocol
 
 from rolecall.agents.agent import Policy
 from rolecall.core.types import Episode, Swap
-
-# Two-sided 95 % quantiles of Student's t for n - 1 degrees of freedom.
-T_QUANTILES = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 8: 2.36, 12: 2.2, 16: 2.13, 32: 2.04}
-LEAST = 0.25  # difference of two values from which a turn is decisive
-
-
-class ReplayError(RuntimeError):
-    """No replay of a turn can be used."""
-
-
-class Replay(Protocol):
-    """Plays an episode that begins with the first turns of another one."""
-
-    async def __call__(
-        self, episode: Episode, kept: int, *, draw: int, swap: Swap | None
-    ) -> Episode: ...
-
-
-Returns = list[float | None]  # by draw; None where the replay failed
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over draws with its 95 % margin."""
-
-    mean: float
-    margin: float
-
-    @property
-    def is_loss(self) -> bool:
-        """True if it is below 0 beyond its margin, and large enough to matter."""
-        return self.mean <= -LEAST and self.mean + self.margin < 0
-
-    @property
-    def is_gain(self) -> bool:
-        """True if it is above 0 beyond its margin, and large enough to matter."""
-        return self.mean >= LEAST and self.mean - self.margin > 0
+from rolecall.explain.replays import (
+    Estimate,
+    Replay,
+    Returns,
+    difference,
+    episode_score,
+    estimate,
+    find_calls,
+    find_deviation,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +86,18 @@ async def blame_episode(
     where all replays of a turn fail.
     """
     started = time.monotonic()
-    ends = _call_ends(episode)
+    ends = find_calls(episode)
     places = asyncio.Semaphore(concurrency)
-    last = _score(episode)
+    last = episode_score(episode)
     errors: Counter[str] = Counter()
 
     async def play(kept: int, draw: int, swap: Swap | None) -> float | None:
         async with places:
             again = await replay(episode, kept, draw=draw, swap=swap)
-        problem = again.error or _deviation(episode, again, kept)
+        problem = again.error or find_deviation(episode, again, kept)
         if problem:
             errors[problem] += 1
-        return None if problem else _score(again)
+        return None if problem else episode_score(again)
 
     async def arm(kept: int, swap: Swap | None) -> Returns:
         return list(await asyncio.gather(*(play(kept, draw, swap) for draw in range(draws))))
@@ -166,53 +136,3 @@ async def blame_episode(
     result.notes += [f"{count} replays failed: {text}" for text, count in errors.most_common(3)]
     result.seconds = time.monotonic() - started
     return result
-
-
-def estimate(returns: Returns) -> Estimate:
-    """Return the mean of the replays that did not fail, with its margin."""
-    values = [value for value in returns if value is not None]
-    if not values:
-        raise ReplayError("every replay of a turn failed")
-    return Estimate(fmean(values), _margin(values))
-
-
-def difference(after: Returns, before: Returns) -> Estimate:
-    """Return the mean difference over the draws that both have; draw by draw, as seeds are."""
-    pairs = [(a, b) for a, b in zip(after, before, strict=True) if a is not None and b is not None]
-    return estimate([a - b for a, b in pairs])
-
-
-def _margin(values: list[float]) -> float:
-    if len(values) < 2:
-        return 0.0
-    quantile = next((t for n, t in T_QUANTILES.items() if len(values) <= n), 1.98)
-    return quantile * stdev(values) / sqrt(len(values))
-
-
-def _score(episode: Episode) -> float:
-    """Return the score that counts; without one, the mean outcome of the agents."""
-    if episode.headline is not None:
-        return episode.headline
-    agents = sorted({turn.agent for turn in episode.turns})
-    return fmean(map(episode.outcome, agents)) if agents else 0.0
-
-
-def _deviation(episode: Episode, again: Episode, kept: int) -> str:
-    """Return where a replay is not the episode that it should begin with; "" where it is."""
-    expected = [(turn.path, turn.text) for turn in episode.turns[:kept]]
-    repeated = {(turn.path, turn.text) for turn in again.turns}
-    other = next((path for path, text in expected if (path, text) not in repeated), None)
-    if other is None:
-        return ""
-    return f"turn {'.'.join(map(str, other))} was not repeated: its world or tools answer otherwise"
-
-
-def _call_ends(episode: Episode) -> list[tuple[int, int]]:
-    """Return from which turn to which each call goes: candidates belong to one call."""
-    ends: list[tuple[int, int]] = []
-    for number, turn in enumerate(episode.turns):
-        if ends and turn.call_path == episode.turns[ends[-1][0]].call_path:
-            ends[-1] = ends[-1][0], number + 1
-        else:
-            ends.append((number, number + 1))
-    return ends

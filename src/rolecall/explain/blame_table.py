@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rolecall.explain.blame import Blame, Estimate, TurnGain
+from rolecall.explain.blame import Blame, TurnGain
+from rolecall.explain.replays import Estimate, show_estimate
 from rolecall.runtime.visible_text import visible
 
 
@@ -16,7 +17,7 @@ def print_blame(result: Blame, console: Console) -> None:
     console.print(
         Text(
             f"{visible(result.episode)} scored {result.score:g}; before its first turn the team "
-            f"could expect {_show(result.expected)}"
+            f"could expect {show_estimate(result.expected)}"
         ),
         soft_wrap=True,
     )
@@ -31,7 +32,7 @@ def print_blame(result: Blame, console: Console) -> None:
             Text(visible(turn.agent)),
             f"{turn.before.mean:.2f}",
             f"{turn.after.mean:.2f}",
-            Text(_show(turn.gain, sign=True), style=_style(turn.gain)),
+            Text(show_estimate(turn.gain, sign=True), style=_style(turn.gain)),
             "" if turn.over_silence is None else f"{turn.over_silence.mean:+.2f}",
             "" if turn.over_base is None else f"{turn.over_base.mean:+.2f}",
         )
@@ -66,11 +67,6 @@ def _path(turn: TurnGain) -> str:
     spoken = " ".join(visible(turn.text).split())
     cut = "..." if len(spoken) > 60 else ""
     return f"{turn.before.mean:.2f} -> {turn.after.mean:.2f}, by {spoken[:60]!r}{cut}"
-
-
-def _show(value: Estimate, *, sign: bool = False) -> str:
-    mean = f"{value.mean:+.2f}" if sign else f"{value.mean:.2f}"
-    return f"{mean} +- {value.margin:.2f}"
 
 
 def _style(gain: Estimate) -> str:
