@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -294,12 +295,17 @@ def _load_term(record: dict[str, Any]) -> CreditTerm:
 
 
 def _changed_fields(term: CreditTerm) -> dict[str, Any]:
-    values = {one.name: getattr(term, one.name) for one in fields(term)}
-    defaults = {
-        one.name: one.default if one.default_factory is MISSING else one.default_factory()
-        for one in fields(term)
-    }
-    return {name: value for name, value in values.items() if value != defaults[name]}
+    values = ((name, getattr(term, name), default) for name, default in _defaults(type(term)))
+    return {name: value for name, value, default in values if value != default}
+
+
+@cache
+def _defaults(kind: type[CreditTerm]) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of a term with their defaults; MISSING where there is none."""
+    return tuple(
+        (one.name, one.default if one.default_factory is MISSING else one.default_factory())
+        for one in fields(kind)
+    )
 
 
 def _token_rewards(rewards: tuple[float, ...] | None, tokens: int) -> gae.Doubles:

@@ -47,6 +47,7 @@ ADDED = ("weight", "temperature", "began_s", "ended_s")  # columns that files of
 DIVERSE = ("logprobs", "values", "ref_logprobs", "began_s", "ended_s")
 HOLDERS = {"training": TrainingNotes, "tools": ToolNotes, "coach": CoachNotes}  # fields of a turn
 NOTE_PATHS = MOVED_TO_NOTES | {"coach": "coach.note"}  # name in a record -> attribute of a turn
+NOTE_READERS = {name: attrgetter(NOTE_PATHS.get(name, name)) for name in NOTES}
 MOST_ROWS = 4096  # of a Parquet file that are held in memory while it is written
 FLOATS = (
     "logprobs", "prox_logprobs", "new_logprobs", "ref_logprobs", "values", "advantages", "returns",
@@ -385,7 +386,7 @@ def _turn_row(turn: Turn) -> JsonObject:
         "payments": list(turn.payments.items()),
         "inner_reward": turn.training.inner_reward,
         "estimate": turn.training.estimate,
-        "advantage": None if advantages is None else float(np.mean(advantages)),
+        "advantage": None if advantages is None else float(advantages.mean()),
         "prompt_token_ids": turn.prompt,
         "token_ids": turn.tokens,
         "logprobs": turn.logprobs,
@@ -402,11 +403,10 @@ def _turn_row(turn: Turn) -> JsonObject:
 
 def _notes(turn: Turn) -> JsonObject:
     """Return the notes on a turn beside its numbers, for people who read the table."""
-    flat = _flatten(turn)
-    notes = {name: flat[name] for name in NOTES}
     return {
         name: value
-        for name, value in notes.items()
+        for name, read in NOTE_READERS.items()
+        for value in [read(turn)]
         if isinstance(value, np.ndarray)
         or (value not in (None, "", [], {}) and value != DEFAULTS[name])
     }

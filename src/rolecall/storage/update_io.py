@@ -87,12 +87,13 @@ def _describe(policy: str, number: int, step: Update) -> Record:
 
 def _add_turns(rows: dict[str, _Row], policy: str, number: int, tokens: TurnTokens) -> None:
     ends = np.cumsum(tokens.lengths)
+    rounded = None if tokens.entropies is None else _round(tokens.entropies)
     for turn_id, end, length in zip(tokens.turn_ids, ends, tokens.lengths, strict=True):
         own = slice(end - length, end)
         clipped = None if tokens.clipped is None else tokens.clipped[own]
         row = rows.get(turn_id)
         if row is None:
-            entropies = None if tokens.entropies is None else _round(tokens.entropies[own])
+            entropies = None if rounded is None else rounded[own]
             columns = {"learner_logprobs": tokens.logprobs[own], "entropies": entropies}
             row = rows[turn_id] = _Row(policy, columns, clipped)
         elif clipped is not None and row.clipped is not None:
