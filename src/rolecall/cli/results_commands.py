@@ -136,6 +136,37 @@ def whatif(
     emit(result, json_file)
 
 
+def spikes(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    overrides: Overrides = None,
+    *,
+    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    number: Annotated[int, typer.Option("-n", min=1, max=100, help="Tokens to show.")] = 20,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Compute the gradient of each of these tokens.")
+    ] = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(help="latest, best, step-N, first; default: what sampled the step."),
+    ] = None,
+    json_file: Json = None,
+) -> None:
+    """Find the agents, turns and tokens that moved the gradient of a step most."""
+    with ends_at_once():
+        from rolecall.runs.spikes import spikes as command
+
+    result = command(
+        run,
+        step=step,
+        number=number,
+        measures=measure,
+        weights=checkpoint,
+        overrides=overrides or [],
+        quiet=bool(json_file),
+    )
+    emit(result, json_file)
+
+
 def worth(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     overrides: Overrides = None,

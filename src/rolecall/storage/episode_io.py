@@ -368,6 +368,7 @@ def _rows(episode: Episode, *, step: int) -> list[JsonObject]:
 
 def _turn_row(turn: Turn) -> JsonObject:
     advantages, credit = turn.advantages, turn.training.credit
+    info = turn.info | _notes(turn)
     return {
         "turn": turn.id,
         "agent": turn.agent,
@@ -395,7 +396,7 @@ def _turn_row(turn: Turn) -> JsonObject:
         "values": turn.training.values,
         "ref_logprobs": turn.training.ref_logprobs,
         "candidate": turn.candidate,
-        "info": json.dumps(turn.info | _notes(turn), default=_plain),
+        "info": json.dumps(info, default=_plain) if info else "{}",
         "versions": turn.versions,
         "credit": None if credit is None else json.dumps(dump_credit(credit)),
     } | {name: getattr(turn, name) for name in ADDED}
@@ -403,10 +404,11 @@ def _turn_row(turn: Turn) -> JsonObject:
 
 def _notes(turn: Turn) -> JsonObject:
     """Return the notes on a turn beside its numbers, for people who read the table."""
-    return {
-        name: value
-        for name, read in NOTE_READERS.items()
-        for value in [read(turn)]
-        if isinstance(value, np.ndarray)
-        or (value not in (None, "", [], {}) and value != DEFAULTS[name])
-    }
+    notes: JsonObject = {}
+    for name, read in NOTE_READERS.items():
+        value, default = read(turn), DEFAULTS[name]
+        if value is default:  # most of them
+            continue
+        if isinstance(value, np.ndarray) or (value not in (None, "", [], {}) and value != default):
+            notes[name] = value
+    return notes
