@@ -300,7 +300,7 @@ def _changed_fields(term: CreditTerm) -> dict[str, Any]:
 
 
 @cache
-def _defaults(kind: type[CreditTerm]) -> tuple[tuple[str, Any], ...]:
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
     """Return the fields of a term with their defaults; MISSING where there is none."""
     return tuple(
         (one.name, one.default if one.default_factory is MISSING else one.default_factory())
