@@ -18,6 +18,7 @@ from rolecall.cli import (
     playing_commands,
     results_commands,
     serving_commands,
+    watch_commands,
 )
 from rolecall.cli.output import fail
 from rolecall.core.errors import SAID, ConfigError, StoppedError
@@ -81,6 +82,7 @@ app.command()(results_commands.blame)
 app.command()(results_commands.whatif)
 app.command()(results_commands.spikes)
 app.command()(results_commands.worth)
+app.command()(watch_commands.watch)
 app.command("import")(making_commands.import_config)
 app.command()(making_commands.data)
 app.command()(making_commands.fetch)

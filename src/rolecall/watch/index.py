@@ -1,0 +1,247 @@
+"""Holds a few narrow columns of all turns of a run in memory, the newest step first.
+
+A run may have a million turns, so texts become numbers: a column of names holds places in a list.
+Texts and tokens stay in the files.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rolecall.storage.numbered import iterate_numbered
+from rolecall.watch.tables import read_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAMED = {"agent": np.uint16, "task": np.int32, "source": np.uint16, "finish": np.uint16}
+FLAGS = ("valid", "trained", "chosen")
+NUMBERS = ("score", "advantage")
+READ = (*NAMED, *FLAGS, *NUMBERS, "error", "turn", "episode")
+Stamp = tuple[int, int, int]  # inode, time and size of a file
+Array = NDArray[Any]
+
+
+class Names:
+    """Numbers the texts of a column in the order in which they are met; "" has the number 0."""
+
+    def __init__(self, texts: list[str] | None = None) -> None:
+        self.texts = texts or [""]
+        self._numbers = {text: number for number, text in enumerate(self.texts)}
+        self._lock = threading.Lock()
+
+    def number(self, text: str) -> int:
+        with self._lock:
+            number = self._numbers.setdefault(text, len(self.texts))
+            if number == len(self.texts):
+                self.texts.append(text)
+            return number
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rows of one or of more steps, the newest step first and its turns in their order."""
+
+    step: Array
+    values: Mapping[str, Array]  # columns by name, `row` being the place in the step's file
+    names: Mapping[str, Names]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(slots=True)
+class Block:
+    """The columns of one step, and the file that they were read from."""
+
+    stamp: Stamp
+    values: dict[str, Array]
+    missing: str = ""  # why it has no rows
+
+    def __len__(self) -> int:
+        return len(self.values["row"])
+
+
+@dataclass(slots=True)
+class Joined:
+    """All blocks in one, with where each step begins."""
+
+    steps: list[int]  # falling
+    starts: list[int]  # rows at which they begin, and the end
+    step: Array
+    values: dict[str, Array] = field(default_factory=dict)
+
+
+class TurnIndex:
+    """The columns of a run, read in the background and again where a file has changed."""
+
+    def __init__(self, episodes: Path) -> None:
+        self.episodes = episodes
+        self.names = {name: Names() for name in (*NAMED, "error")}
+        self.blocks: dict[int, Block] = {}
+        self._joined: Joined | None = None
+        self._lock = threading.RLock()
+        self._reader: threading.Thread | None = None
+
+    def list_files(self) -> dict[int, tuple[Path, Stamp]]:
+        """Return the files of all steps, the newest first."""
+        files: dict[int, tuple[Path, Stamp]] = {}
+        for step, path in reversed([*iterate_numbered(self.episodes, "parquet")]):
+            try:
+                status = path.stat()
+            except OSError:  # it was removed meanwhile
+                continue
+            files[step] = path, (status.st_ino, status.st_mtime_ns, status.st_size)
+        return files
+
+    def read_in_background(self) -> threading.Thread:
+        """Read what is not read yet in a thread, which is returned."""
+        with self._lock:
+            if self._reader is None or not self._reader.is_alive():
+                self._reader = threading.Thread(target=self.read_all, daemon=True)
+                self._reader.start()
+            return self._reader
+
+    def read_all(self) -> None:
+        """Read all files that are new or have changed."""
+        for _ in self.iterate_columns():
+            continue
+
+    def iterate_columns(self) -> Iterator[Columns]:
+        """Yield the rows of all steps, newest first: those that are read at once, others singly."""
+        files = self.list_files()
+        with self._lock:
+            self._forget_changed(files)
+            joined = self._join()
+        indexed = set(joined.steps)
+        pending: list[int] = []
+        for step, (path, stamp) in files.items():
+            if step in indexed:
+                pending.append(step)
+                continue
+            if pending:
+                yield self._slice(joined, pending)
+                pending = []
+            block = self._add(step, path, stamp)
+            yield Columns(np.full(len(block), step, np.int32), block.values, self.names)
+        if pending:
+            yield self._slice(joined, pending)
+
+    def is_whole(self) -> bool:
+        """Return whether all files are read as they are now."""
+        files = self.list_files()
+        with self._lock:
+            return {step: stamp for step, (_, stamp) in files.items()} == {
+                step: block.stamp for step, block in self.blocks.items()
+            }
+
+    def add_block(self, step: int, block: Block) -> None:
+        with self._lock:
+            self.blocks[step] = block
+            self._joined = None
+
+    def _add(self, step: int, path: Path, stamp: Stamp) -> Block:
+        block = self.blocks.get(step)
+        if block is None or block.stamp != stamp:
+            block = read_block(path, stamp, self.names)
+            self.add_block(step, block)
+        return block
+
+    def _forget_changed(self, files: dict[int, tuple[Path, Stamp]]) -> None:
+        """Drop the steps whose files are gone or are others: a resumed run does them again."""
+        changed = [
+            step
+            for step, block in self.blocks.items()
+            if step not in files or files[step][1] != block.stamp
+        ]
+        for step in changed:
+            del self.blocks[step]
+            self._joined = None
+
+    def _join(self) -> Joined:
+        if self._joined is None:
+            steps = sorted(self.blocks, reverse=True)
+            blocks = [self.blocks[step] for step in steps]
+            lengths = [len(block) for block in blocks]
+            values = {
+                name: np.concatenate([block.values[name] for block in blocks])
+                for name in (blocks[0].values if blocks else ())
+            }
+            starts = [0, *np.cumsum(lengths).tolist()] if blocks else [0]
+            repeated = np.repeat(np.array(steps, np.int32), lengths)
+            self._joined = Joined(steps, starts, repeated, values)
+            for step, first, end in zip(steps, starts[:-1], starts[1:], strict=True):
+                views = {name: column[first:end] for name, column in values.items()}
+                self.blocks[step].values = views  # so that nothing is held twice
+        return self._joined
+
+    def _slice(self, joined: Joined, steps: list[int]) -> Columns:
+        """Return consecutive steps of the joined columns."""
+        negative = [-step for step in joined.steps]
+        first, last = (bisect_left(negative, -step) for step in (steps[0], steps[-1]))
+        begin, end = joined.starts[first], joined.starts[last + 1]
+        values = {name: column[begin:end] for name, column in joined.values.items()}
+        return Columns(joined.step[begin:end], values, self.names)
+
+
+def read_block(path: Path, stamp: Stamp, names: Mapping[str, Names]) -> Block:
+    """Return the columns of one step; no rows, with the reason, where its file is unreadable."""
+    table, missing = read_table(path, READ)
+    if table is None:
+        return Block(stamp, _empty(), missing[0].why)
+    rows = table.num_rows
+    values: dict[str, Array] = {"row": np.arange(rows, dtype=np.int32)}
+    present = set(table.column_names)
+    for name, kind in NAMED.items():
+        values[name] = _codes(table, name, names[name]).astype(kind)
+    for name in FLAGS:
+        values[name] = _flags(table[name]) if name in present else np.ones(rows, bool)
+    for name in NUMBERS:
+        column = table[name].to_numpy() if name in present else np.full(rows, np.nan)
+        values[name] = np.asarray(column, dtype=np.float32)
+    values["error"] = _error_codes(table, names["error"]).astype(np.uint16)
+    values["episode"] = _codes(table, "episode", Names()).astype(np.int32)
+    return Block(stamp, values)
+
+
+def _empty() -> dict[str, Array]:
+    kinds: dict[str, Any] = dict(NAMED)
+    kinds |= dict.fromkeys(FLAGS, np.bool_) | dict.fromkeys(NUMBERS, np.float32)
+    kinds |= {"row": np.int32, "episode": np.int32, "error": np.uint16}
+    return {name: np.zeros(0, kind) for name, kind in kinds.items()}
+
+
+def _codes(table: pa.Table, name: str, names: Names) -> Array:
+    """Return the number of each row's text in a column."""
+    if name not in table.column_names:
+        return np.zeros(table.num_rows, np.int32)
+    encoded = table[name].combine_chunks().dictionary_encode()
+    if hasattr(encoded, "chunks"):
+        encoded = encoded.chunk(0)
+    numbers = [names.number(text or "") for text in encoded.dictionary.to_pylist()]
+    places = encoded.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
+    return np.array([*numbers, 0], np.int32)[places]
+
+
+def _error_codes(table: pa.Table, names: Names) -> Array:
+    """Return the number of each row's kind of error, such as `TimeoutError`; 0 for none."""
+    if "error" not in table.column_names or table["error"].null_count == table.num_rows:
+        return np.zeros(table.num_rows, np.int32)
+    kinds = [
+        0 if text is None else names.number(text.partition(":")[0] or "error")
+        for text in table["error"].to_pylist()
+    ]
+    return np.array(kinds, np.int32)
+
+
+def _flags(column: pa.ChunkedArray) -> Array:
+    flags: Array = column.combine_chunks().fill_null(True).to_numpy(zero_copy_only=False)
+    return flags
