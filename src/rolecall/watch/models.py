@@ -393,6 +393,8 @@ class SpikeAgent(Model):
     """How much of an optimizer step's estimate is one agent's."""
 
     agent: str
+    policy: str
+    optimizer_step: int
     turns: int
     tokens: int
     estimate: float
@@ -406,6 +408,8 @@ class SpikeTurn(Model):
     turn: str
     episode: str
     agent: str
+    policy: str
+    optimizer_step: int
     tokens: int
     advantage: float
     estimate: float
@@ -604,6 +608,7 @@ class Matrix(Model):
 
     run: str
     name: str
+    names: list[str]  # of all matrices that were written, to ask for with `name`
     rows: list[str]
     columns: list[str]
     values: list[list[Number]]
