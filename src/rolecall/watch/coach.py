@@ -48,7 +48,9 @@ def answer_coach(run: WatchedRun, step: int | None) -> CoachPage:
     return CoachPage(
         run=run.name,
         step=number,
+        steps=run.list_steps(),
         correlation=correlate(rows),
+        all_steps=metrics.steps,
         by_step={n: metrics.values(n) for n in sorted(metrics.columns) if n.startswith("coach/")},
         rows=sorted(rows, key=lambda row: row.score),
         failures=failures,

@@ -421,6 +421,7 @@ class Spikes(Model):
 
     run: str
     step: int
+    steps: list[int]  # with episodes on disk
     norms: list[Norm]
     median: dict[str, Number]  # policy -> median gradient norm of the 20 steps before
     agents: list[SpikeAgent]
@@ -551,7 +552,9 @@ class CoachPage(Model):
 
     run: str
     step: int
+    steps: list[int]  # with episodes on disk
     correlation: dict[str, Number]  # agent -> with the outcome of its episode, of this step
+    all_steps: list[int]  # of the series
     by_step: dict[str, list[Number]]  # series of the coach
     rows: list[CoachRow]
     failures: list[tuple[str, str]]  # turn, error
@@ -578,7 +581,9 @@ class ToolsPage(Model):
 
     run: str
     step: int
+    steps: list[int]  # with episodes on disk
     rows: list[ToolRow]
+    all_steps: list[int]  # of the series
     by_step: dict[str, list[Number]]
     missing: list[Missing]
 
@@ -599,6 +604,7 @@ class Roles(Model):
 
     run: str
     step: int
+    steps: list[int]  # with episodes on disk
     cells: list[RoleCell]
     by_step: list[tuple[int, str, float]]  # step, agent, share of verdicts that are true
 

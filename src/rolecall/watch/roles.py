@@ -33,6 +33,7 @@ def answer_roles(run: WatchedRun, step: int | None) -> Roles:
     return Roles(
         run=run.name,
         step=number,
+        steps=run.list_steps(),
         cells=[
             RoleCell(
                 agent=agent,

@@ -71,6 +71,7 @@ def answer_spikes(
     return Spikes(
         run=run.name,
         step=number,
+        steps=run.list_steps(),
         norms=norms,
         median=compute_usual_norms(metrics, number),
         agents=_rank_agents(estimates, totals, norms),

@@ -42,7 +42,9 @@ def answer_tools(run: WatchedRun, step: int | None) -> ToolsPage:
     return ToolsPage(
         run=run.name,
         step=number,
+        steps=run.list_steps(),
         rows=sorted(rows, key=lambda row: (-row.errors - row.timed_out - row.refused, -row.calls)),
+        all_steps=metrics.steps,
         by_step={
             name: metrics.values(name)
             for name in sorted(metrics.columns)
