@@ -455,6 +455,8 @@ export interface SpikeToken {
  */
 export interface SpikeAgent {
   agent: string;
+  policy: string;
+  optimizer_step: number;
   turns: number;
   tokens: number;
   estimate: number;
@@ -468,6 +470,8 @@ export interface SpikeTurn {
   turn: string;
   episode: string;
   agent: string;
+  policy: string;
+  optimizer_step: number;
   tokens: number;
   advantage: number;
   estimate: number;
@@ -479,6 +483,7 @@ export interface SpikeTurn {
 export interface Spikes {
   run: string;
   step: number;
+  steps: number[];
   norms: Norm[];
   median: {
     [k: string]: number | null;
@@ -617,9 +622,11 @@ export interface CoachRow {
 export interface CoachPage {
   run: string;
   step: number;
+  steps: number[];
   correlation: {
     [k: string]: number | null;
   };
+  all_steps: number[];
   by_step: {
     [k: string]: (number | null)[];
   };
@@ -648,7 +655,9 @@ export interface ToolRow {
 export interface ToolsPage {
   run: string;
   step: number;
+  steps: number[];
   rows: ToolRow[];
+  all_steps: number[];
   by_step: {
     [k: string]: (number | null)[];
   };
@@ -671,6 +680,7 @@ export interface RoleCell {
 export interface Roles {
   run: string;
   step: number;
+  steps: number[];
   cells: RoleCell[];
   by_step: [number, string, number][];
 }
@@ -680,6 +690,7 @@ export interface Roles {
 export interface Matrix {
   run: string;
   name: string;
+  names: string[];
   rows: string[];
   columns: string[];
   values: (number | null)[][];

@@ -6,7 +6,6 @@ export interface Span {
 
 // C0 without tab, newline and return; C1; marks of direction; zero widths; tags; private use.
 const HIDDEN =
-  // eslint-disable-next-line no-control-regex
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ue000-\uf8ff]|[\u{e0000}-\u{e007f}]/gu;
 
 export function splitVisible(text: string): Span[] {

@@ -166,7 +166,7 @@ const COLUMNS: Column<Hit>[] = [
 ];
 
 function Facets({ found }: { found: Found }): JSX.Element {
-  const facets = Object.entries(found.end!.facets).filter(([, values]) => Object.keys(values).length > 1);
+  const facets = Object.entries(found.end!.facets ?? {}).filter(([, values]) => Object.keys(values).length > 1);
   return (
     <div class="facets">
       {facets.map(([name, values]) => (
