@@ -75,7 +75,6 @@ export interface RunRow {
   held_out: number | null;
   updated: number;
   error: string;
-  alarms: number;
   sweep: string;
   differs: {
     [k: string]: string;

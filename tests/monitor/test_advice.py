@@ -15,6 +15,7 @@ CONFIG = {
     "rollout": {"group_size": 8, "timeout_s": 600.0, "carry": 0},
     "trainer": {"max_staleness": 0},
 }
+POLICIES = {"solver": "small"}
 HEALTHY = {
     "kind": "step", "step": 7, "score": 0.5, "rollout/episodes": 64.0, "rollout/failures": 0.0,
     "rollout/stale_groups": 0.0, "policy/small/grad_norm": 0.3, "policy/small/skipped": 0.0,
@@ -26,12 +27,12 @@ HEALTHY = {
 
 def problems_with(config: dict | None = None, **changes: object) -> list[Problem]:
     record = {name: value for name, value in (HEALTHY | changes).items() if value is not None}
-    return check_step([record], CONFIG | (config or {}))
+    return check_step([record], CONFIG | (config or {}), POLICIES)
 
 
 def test_a_healthy_step_has_no_problem():
     assert problems_with() == []
-    assert find_problems([], CONFIG) == []
+    assert find_problems([], CONFIG, POLICIES) == []
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,12 @@ def test_one_thing_that_is_wrong_is_named_with_the_key_to_change(changes, kind, 
     assert (problem.kind, problem.key, problem.query, problem.step) == (kind, key, query, 7)
 
 
+def test_a_config_of_another_version_may_lack_any_key():
+    record = HEALTHY | {"agent/solver/truncated": 0.2, "rollout/stale_groups": 1.0}
+    record |= {"rollout/failures": 1.0, "failures/TimeoutError": 1.0}
+    assert len(check_step([record], {}, POLICIES)) == 3
+
+
 def test_keys_that_are_set_are_not_suggested_again():
     [problem] = problems_with({"rewards": {"format": 0.2}}, **{"agent/solver/invalid": 0.3})
     assert problem.key == ""
@@ -99,16 +106,17 @@ def test_few_failed_calls_of_tools_are_usual():
 def test_a_gradient_is_measured_from_the_steps_before():
     steps = [HEALTHY | {"step": step} for step in range(1, 5)]
     high = HEALTHY | {"step": 5, "policy/small/grad_norm": 3.0}
-    [problem] = check_step([*steps, high], CONFIG)
+    [problem] = check_step([*steps, high], CONFIG, POLICIES)
     assert (problem.kind, problem.view) == ("spike", "spikes")
     assert "10 times the median" in problem.text
-    assert check_step([*steps[:2], high], CONFIG) == [], "two steps say nothing of what is usual"
-    assert check_step([*steps, high | {"policy/small/grad_norm": 1.4}], CONFIG) == []
+    assert check_step([*steps[:2], high], CONFIG, POLICIES) == [], (
+        "two steps say nothing of what is usual"
+    )
+    assert check_step([*steps, high | {"policy/small/grad_norm": 1.4}], CONFIG, POLICIES) == []
 
 
 def test_the_worst_comes_first_and_alarms_are_among_them():
     """The solver falls silent while a second trained agent keeps on."""
-    team = CONFIG["team"] | {"other": CONFIG["team"]["solver"] | {"policy": "own"}}
     steps = [
         HEALTHY
         | {"step": n, "agent/other/tokens": 40.0, "agent/other/turns": 2.0}
@@ -116,7 +124,7 @@ def test_the_worst_comes_first_and_alarms_are_among_them():
         | {"rollout/episodes": 0.0 if n == 24 else 64.0}
         for n in range(1, 25)
     ]
-    problems = find_problems(steps, CONFIG | {"team": team})
+    problems = find_problems(steps, CONFIG, POLICIES | {"other": "own"})
     assert [problem.severity for problem in problems] == ["error", "warning"]
     assert problems[1].kind == "lazy"
     assert problems[1].query == f"agent:solver step:{problems[1].step}"

@@ -215,7 +215,6 @@ function RunFacts({ run, live }: { run: Run; live: Live }): JSX.Element {
         ["algorithm", <Text>{row.algorithm}</Text>],
         ["environment", <Text>{row.environment}</Text>],
         ["workflow", <Text>{run.workflow}</Text>],
-        ["alarms", String(row.alarms)],
         ["written", showAgo(row.updated)],
       ]}
     />

@@ -149,13 +149,6 @@ function RunTable(props: {
       sortBy: (row) => row.environment,
     },
     {
-      name: "alarms",
-      width: "5.5em",
-      isNumber: true,
-      show: (row) => (row.alarms ? <Badge kind="warning">{row.alarms}</Badge> : "0"),
-      sortBy: (row) => row.alarms,
-    },
-    {
       name: "updated",
       width: "7em",
       isNumber: true,

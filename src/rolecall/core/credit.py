@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -295,17 +294,20 @@ def _load_term(record: dict[str, Any]) -> CreditTerm:
 
 
 def _changed_fields(term: CreditTerm) -> dict[str, Any]:
-    values = ((name, getattr(term, name), default) for name, default in _defaults(type(term)))
+    defaults = FIELD_DEFAULTS[type(term).__name__]
+    values = ((name, getattr(term, name), default) for name, default in defaults.items())
     return {name: value for name, value, default in values if value != default}
 
 
-@cache
-def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of a term with their defaults; MISSING where there is none."""
-    return tuple(
-        (one.name, one.default if one.default_factory is MISSING else one.default_factory())
+def _list_defaults(kind: type[CreditTerm]) -> dict[str, Any]:
+    """Return the default of each field of a term; MISSING where there is none."""
+    return {
+        one.name: one.default if one.default_factory is MISSING else one.default_factory()
         for one in fields(kind)
-    )
+    }
+
+
+FIELD_DEFAULTS = {name: _list_defaults(kind) for name, kind in KINDS.items()}
 
 
 def _token_rewards(rewards: tuple[float, ...] | None, tokens: int) -> gae.Doubles:

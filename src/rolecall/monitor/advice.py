@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from rolecall.core.json_types import Record
-from rolecall.monitor.alarms import find_alarms, trained_policies
+from rolecall.monitor.alarms import find_alarms
 
 KEPT = 0.95  # share of the turns that should end within max_tokens
 INVALID = 0.1  # share of unreadable turns that costs much of a step
@@ -39,10 +39,13 @@ class Problem:
     query: str = ""  # of the view `find`: the turns that show it
 
 
-def find_problems(records: Sequence[Record], config: Record) -> list[Problem]:
+def find_problems(
+    records: Sequence[Record], config: Record, policies: Mapping[str, str]
+) -> list[Problem]:
     """Return what the newest step and the alarms of a run show, the worst first.
 
-    `records` are those of `metrics.jsonl`, `config` is the run's config with its defaults.
+    `records` are those of `metrics.jsonl`; `config` are the keys of the run, with their defaults;
+    `policies` has those of the trained agents, by agent.
     """
     steps = [record for record in records if record.get("kind", "step") == "step"]
     if not steps:
@@ -50,12 +53,14 @@ def find_problems(records: Sequence[Record], config: Record) -> list[Problem]:
     alarms = [
         Problem(alarm.kind, "warning", alarm.step, alarm.text, view="find",
                 query=f"agent:{alarm.agent} step:{alarm.step}")
-        for alarm in find_alarms(steps, trained_policies(config))
+        for alarm in find_alarms(steps, policies)
     ]  # fmt: skip
-    return sort_by_severity([*check_step(steps, config), *alarms])
+    return sort_by_severity([*check_step(steps, config, policies), *alarms])
 
 
-def check_step(steps: Sequence[Record], config: Record) -> list[Problem]:
+def check_step(
+    steps: Sequence[Record], config: Record, policies: Mapping[str, str]
+) -> list[Problem]:
     """Return what the last of these steps shows; those before it say what is usual."""
     record, before = steps[-1], steps[:-1]
     problems = [
@@ -64,7 +69,7 @@ def check_step(steps: Sequence[Record], config: Record) -> list[Problem]:
         *_check_tools(record),
     ]
     problems += _check_gradients(record, before)
-    for agent, policy in trained_policies(config).items():
+    for agent, policy in policies.items():
         own = _area(record, f"agent/{agent}/")
         if not own:
             continue
@@ -78,6 +83,14 @@ def check_step(steps: Sequence[Record], config: Record) -> list[Problem]:
 def sort_by_severity(problems: Iterable[Problem]) -> list[Problem]:
     order = ("error", "warning", "note")
     return sorted(problems, key=lambda problem: (order.index(problem.severity), -problem.step))
+
+
+def _read(config: Record, default: Any, *path: str) -> Any:
+    """Return a key of a config, which may be of another version and lack it."""
+    value: Any = config
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return default if value is None else value
 
 
 def _area(record: Record, prefix: str) -> dict[str, float]:
@@ -96,7 +109,7 @@ def _check_failures(record: Record, config: Record) -> list[Problem]:
     names = ", ".join(f"{kind} {count:g}" for kind, count in sorted(kinds.items()))
     first = f"; the first: {record['error']}" if record.get("error") else ""
     severity: Severity = "warning" if record.get("rollout/episodes") else "error"
-    longer = f"rollout.timeout_s={2 * config['rollout']['timeout_s']:g}"
+    longer = f"rollout.timeout_s={2 * _read(config, 600.0, 'rollout', 'timeout_s'):g}"
     key = longer if "TimeoutError" in kinds else ""
     text = f"{failed:g} attempts failed ({names}){first}"
     return [Problem("failed", severity, step, text, key, "find", f"error:yes step:{step}")]
@@ -106,7 +119,7 @@ def _check_staleness(record: Record, config: Record) -> list[Problem]:
     stale, step = record.get("rollout/stale_groups") or 0, record["step"]
     if not stale:
         return []
-    allowed = config["trainer"]["max_staleness"]
+    allowed = _read(config, 0, "trainer", "max_staleness")
     text = (
         f"{stale:g} groups of attempts were sampled by weights more than {allowed} updates old "
         "and were not trained on: sampling is slower than updates"
@@ -157,7 +170,7 @@ def _check_lengths(
     cut = own.get("truncated", 0.0)
     if cut <= 1 - KEPT:
         return []
-    limit = config["team"][agent]["sampling"]["max_tokens"]
+    limit = _read(config, 0, "team", agent, "sampling", "max_tokens")
     length = own.get("tokens", 0.0) / own["turns"] if own.get("turns") else float(limit)
     enough = 4 * limit
     if cut < 1 and length:
@@ -174,7 +187,7 @@ def _check_form(agent: str, own: Mapping[str, float], config: Record, step: int)
     if unread <= INVALID:
         return []
     text = f"{unread:.0%} of {agent}'s turns ended and have not the form that is read"
-    key = "" if "format" in config.get("rewards", {}) else "rewards.format=0.2"
+    key = "" if _read(config, None, "rewards", "format") else "rewards.format=0.2"
     query = f"agent:{agent} valid:no step:{step}"
     return [Problem("invalid", "warning", step, text, key, "find", query)]
 
@@ -190,7 +203,7 @@ def _check_signal(
         "they are compared with"
     )
     score = record.get("score")
-    key = f"rollout.group_size={2 * config['rollout']['group_size']}"
+    key = f"rollout.group_size={2 * _read(config, 8, 'rollout', 'group_size')}"
     if score is not None and score >= KEPT:
         text, key = f"{text}. {score:.0%} of the attempts are right: use harder tasks", ""
     elif score is not None and score <= 1 - KEPT:
@@ -208,10 +221,10 @@ def _check_mismatch(
     if mean <= MISMATCH_MEAN and outside <= MISMATCH_OUTSIDE:
         return []
     sizes = f"{mean:.3g} nats a token in the mean, and {outside:.1%} of the tokens differ twofold"
-    stale = config["trainer"]["max_staleness"] or config["rollout"].get("carry")
-    if stale:
+    staleness = _read(config, 0, "trainer", "max_staleness")
+    if staleness or _read(config, 0, "rollout", "carry"):
         text = f"{agent}'s log-probs have drifted since they were sampled: {sizes}"
-        key = f"trainer.max_staleness={max(0, config['trainer']['max_staleness'] - 1)}"
+        key = f"trainer.max_staleness={max(0, staleness - 1)}"
         return [Problem("mismatch", "note", step, text, key, "spikes")]
     text = f"sampler and learner of policy {policy} disagree on {agent}'s tokens: {sizes}"
     return [Problem("mismatch", "warning", step, text, "learner.dtype=float32", "spikes")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolecall.core.errors import ConfigError
 from rolecall.core.optional import optional
-from rolecall.serve.guard import is_local
+from rolecall.serve.guard import Application, is_local
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -47,7 +47,7 @@ def check_port(host: str, port: int) -> None:
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
-def settings(app: FastAPI, **options: Any) -> Config:
+def settings(app: FastAPI | Application, **options: Any) -> Config:
     """Return the settings of uvicorn: idle connections are closed, and the end is soon."""
     uvicorn = optional("uvicorn", extra="serve")
     h11_impl = optional("uvicorn.protocols.http.h11_impl", extra="serve")

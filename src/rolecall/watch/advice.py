@@ -1,19 +1,38 @@
-"""Says in sentences what is wrong with a run, with the key to change and links that show it."""
+"""Links what the metrics of a run show to be wrong to the pages that show it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rolecall.core.json_types import Record
+from rolecall.monitor.advice import Problem, check_step, find_problems
+from rolecall.watch.links import link_view
 from rolecall.watch.models import Advice
 from rolecall.watch.runs import WatchedRun
 
-
-def advise_step(run: WatchedRun, step: int, rows: Sequence[Record]) -> list[Advice]:
-    """Return what one step shows."""
-    return []
+SAYS = {"find": "the turns", "step": "the step", "spikes": "where it came from"}
 
 
 def advise_run(run: WatchedRun) -> list[Advice]:
-    """Return what the steps of a run show, the newest advice first."""
-    return []
+    """Return what the newest step and the alarms of a run show, the worst first."""
+    records = run.series.refresh().records()
+    problems = find_problems(records, run.config.keys, run.config.trained_policies())
+    return [_link(run, problem) for problem in problems]
+
+
+def advise_step(run: WatchedRun, step: int) -> list[Advice]:
+    """Return what one step shows, the worst first."""
+    records = [one for one in run.series.refresh().records() if one["step"] <= step]
+    if not records or records[-1]["step"] != step:
+        return []
+    problems = check_step(records, run.config.keys, run.config.trained_policies())
+    return [_link(run, problem) for problem in problems]
+
+
+def _link(run: WatchedRun, problem: Problem) -> Advice:
+    query = {"q": problem.query} if problem.view == "find" else {"step": problem.step}
+    return Advice(
+        kind=problem.kind,
+        severity=problem.severity,
+        text=problem.text,
+        key=problem.key,
+        step=problem.step,
+        links=[link_view(problem.view, SAYS[problem.view], run=run.name, **query)],
+    )

@@ -70,7 +70,7 @@ def correlate(rows: Sequence[CoachRow]) -> dict[str, Number]:
     pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
         final = row.score if row.hindsight is None else row.hindsight
-        pairs[row.agent].append((final, row.outcome))
+        pairs[row.agent].append((final, row.outcome or 0.0))
     correlations: dict[str, Number] = {}
     for agent, values in sorted(pairs.items()):
         try:

@@ -39,7 +39,6 @@ class RunRow(Model):
     held_out: Number  # headline of the newest evaluation
     updated: float  # when something was last written, seconds since 1970
     error: str  # the newest one
-    alarms: int
     sweep: str  # name of the sweep it belongs to; "": none
     differs: dict[str, str]  # keys that differ inside its sweep -> this run's value
     missing: list[Missing]

@@ -22,8 +22,6 @@ def answer_run(run: WatchedRun, rows: Rows) -> Run:
         why = f"{metrics.damaged} lines of it are damaged and left out"
         missing.append(Missing(what="metrics.jsonl", why=why))
     row = rows.row(run)
-    advice = advise_run(run)
-    row.alarms = sum(one.severity != "note" for one in advice)
     names = sorted(metrics.columns)
     return Run(
         row=row,
@@ -34,7 +32,7 @@ def answer_run(run: WatchedRun, rows: Rows) -> Run:
         steps=list(metrics.steps),
         series={name: metrics.values(name) for name in names},
         evaluations=list(metrics.evaluations),
-        advice=advice,
+        advice=advise_run(run),
         chapters=read_chapters(run.path),
         cursor=cursor,
         kinds=list_kinds(run),

@@ -19,3 +19,9 @@ class ForbiddenError(Unanswerable):
     """This server does not do that."""
 
     status = 403
+
+
+class BusyError(Unanswerable):
+    """Something else has to end first."""
+
+    status = 409

@@ -41,7 +41,6 @@ class Rows:
             held_out=sketch.held_out,
             updated=_updated(run.path),
             error=self._error(run.path / "log.txt"),
-            alarms=0,
             sweep="",
             differs={},
             missing=missing,

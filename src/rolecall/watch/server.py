@@ -12,17 +12,26 @@ from pathlib import Path
 from typing import Annotated
 
 from rolecall.core.optional import needs
+from rolecall.watch.coach import answer_coach
+from rolecall.watch.compare import answer_compare
 from rolecall.watch.find import find_turns
 from rolecall.watch.group import answer_group
 from rolecall.watch.index import TurnIndex
+from rolecall.watch.jobs import Jobs, Order
+from rolecall.watch.matrix import answer_matrix
 from rolecall.watch.models import Model, Session
 from rolecall.watch.one_run import JournalCounter, answer_changes, answer_run
-from rolecall.watch.refusals import Unanswerable
+from rolecall.watch.prompts import answer_prompts
+from rolecall.watch.refusals import ForbiddenError, Unanswerable
+from rolecall.watch.roles import answer_roles
 from rolecall.watch.run_list import Rows, answer_runs
 from rolecall.watch.runs import Runs, WatchedRun
+from rolecall.watch.spikes import answer_spikes
 from rolecall.watch.step import answer_step
 from rolecall.watch.talk import answer_talk
+from rolecall.watch.task import answer_task
 from rolecall.watch.tokens import answer_tokens
+from rolecall.watch.tools import answer_tools
 
 with needs("fastapi", extra="serve"):
     from fastapi import FastAPI, Query, Request
@@ -49,7 +58,7 @@ class Watch:
     """What the server knows: runs, their indexes, and what it has read of them."""
 
     runs: Runs
-    allows_jobs: bool = False
+    jobs: Jobs | None = None  # None: the server starts none
     rows: Rows = field(default_factory=Rows)
     journal: JournalCounter = field(default_factory=JournalCounter)
     indexes: OrderedDict[Path, TurnIndex] = field(default_factory=OrderedDict)
@@ -71,6 +80,8 @@ def make_app(watch: Watch) -> FastAPI:
     add_pages(app)
     add_runs(app, watch)
     add_steps(app, watch)
+    add_run_pages(app, watch)
+    add_jobs(app, watch)
 
     @app.exception_handler(Unanswerable)
     def refuse(request: Request, error: Unanswerable) -> Response:
@@ -97,7 +108,9 @@ def add_runs(app: FastAPI, watch: Watch) -> None:
     def session() -> Response:
         folders = [os.fsencode(path).decode(errors="replace") for path in runs.folders]
         return answer(
-            Session(version=version("rolecall"), allows_jobs=watch.allows_jobs, folders=folders)
+            Session(
+                version=version("rolecall"), allows_jobs=watch.jobs is not None, folders=folders
+            )
         )
 
     @app.get("/api/runs")
@@ -147,6 +160,68 @@ def add_steps(app: FastAPI, watch: Watch) -> None:
                 yield line.model_dump_json() + "\n"
 
         return StreamingResponse(stream(), media_type="application/x-ndjson", headers=FRESH)
+
+
+def add_run_pages(app: FastAPI, watch: Watch) -> None:
+    """Add the routes about what a run has of its own: spikes, tasks, prompts, tools, coaches."""
+    runs = watch.runs
+
+    @app.get("/api/spikes")
+    def spikes(run: Name, step: StepNumber = None) -> Response:
+        watched = runs.find(run)
+        number = watched.choose_step(step)
+        measured = {} if watch.jobs is None else watch.jobs.read_measured(run, number)
+        return answer(answer_spikes(watched, number, measured=measured))
+
+    @app.get("/api/task")
+    def task(run: Name, task: Name, source: Optional = None, steps: Optional = None) -> Response:
+        watched = runs.find(run)
+        return answer(answer_task(watched, watch.index(watched), task, source, steps))
+
+    @app.get("/api/compare")
+    def compare(first: Name, second: Name) -> Response:
+        return answer(answer_compare(runs.find(first), runs.find(second)))
+
+    @app.get("/api/prompts")
+    def prompts(run: Name) -> Response:
+        return answer(answer_prompts(runs.find(run)))
+
+    @app.get("/api/coach")
+    def coach(run: Name, step: StepNumber = None) -> Response:
+        return answer(answer_coach(runs.find(run), step))
+
+    @app.get("/api/tools")
+    def tools(run: Name, step: StepNumber = None) -> Response:
+        return answer(answer_tools(runs.find(run), step))
+
+    @app.get("/api/roles")
+    def roles(run: Name, step: StepNumber = None) -> Response:
+        return answer(answer_roles(runs.find(run), step))
+
+    @app.get("/api/matrix")
+    def matrix(run: Name, name: Optional = None) -> Response:
+        return answer(answer_matrix(runs.find(run), name))
+
+
+def add_jobs(app: FastAPI, watch: Watch) -> None:
+    """Add the routes that start and follow processes which compute with a run's weights."""
+
+    def jobs() -> Jobs:
+        if watch.jobs is None:
+            raise ForbiddenError("this server starts no replays; start it with --what-if")
+        return watch.jobs
+
+    @app.post("/api/jobs")
+    def start(order: Order) -> Response:
+        return answer(jobs().start(order, watch.runs.find(order.run)))
+
+    @app.get("/api/jobs")
+    def look(job: Name) -> Response:
+        return answer(jobs().look(job))
+
+    @app.post("/api/cancel")
+    def cancel(job: Name) -> Response:
+        return answer(jobs().cancel(job))
 
 
 def add_pages(app: FastAPI) -> None:

@@ -12,6 +12,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.optional import optional
 from rolecall.serve.binding import check_address, check_port, settings
 from rolecall.serve.guard import is_local
+from rolecall.watch.jobs import Jobs
 from rolecall.watch.runs import Runs
 from rolecall.watch.security import Guard, Tokens
 from rolecall.watch.server import Watch, make_app
@@ -49,7 +50,7 @@ def serve_page(
     check_address(address.host, token=address.token)
     uvicorn = optional("uvicorn", extra="serve")
     check_port(address.host, address.port)
-    watch = Watch(Runs(folders), allows_jobs=allows_jobs)
+    watch = Watch(Runs(folders), jobs=Jobs() if allows_jobs else None)
     app = guard_app(watch, address, say=say)
     number = len(watch.runs.list_all())
     say(f"{number} run{'' if number == 1 else 's'} in {', '.join(map(str, folders))}")
@@ -58,7 +59,11 @@ def serve_page(
     if opens_browser:
         webbrowser.open(link)
     options = {"host": address.host, "port": address.port, "log_level": "warning"}
-    uvicorn.Server(settings(app, **options)).run()
+    try:
+        uvicorn.Server(settings(app, **options)).run()
+    finally:
+        if watch.jobs is not None:
+            watch.jobs.close()
 
 
 def guard_app(watch: Watch, address: Address, *, say: Callable[[str], None]) -> Guard:

@@ -39,7 +39,7 @@ def answer_step(run: WatchedRun, step: int | None) -> Step:
         groups=sorted(groups, key=lambda group: (ORDER[group.sign], group.source, group.task)),
         norms=norms,
         reasons=collect_reasons(run.name, number, rows.records, metrics),
-        advice=advise_step(run, number, rows.records),
+        advice=advise_step(run, number),
         missing=[*rows.missing, *missing],
     )
 
