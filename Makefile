@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 	--max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help gpu gpu-needs gpu-archive demo demo-real real-model system-packages real-tokenizers test test-without-system-packages test-alone evidence quick lint docs wheel bench bench-check prove-learning clean
+.PHONY: help gpu gpu-needs gpu-archive demo demo-real real-model system-packages real-tokenizers test test-without-system-packages test-alone evidence quick lint docs page page-check wheel bench bench-check prove-learning clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | expand --tabs=30
@@ -85,6 +85,18 @@ lint: $(VENV)/dev  ## Run ruff and mypy.
 # Pages into build/site; a link or an anchor that leads nowhere fails it.
 docs: $(VENV)/dev  ## Build the pages into build/site.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# The page of `rolecall watch`, from page/ into src/rolecall/watch/static; both are committed, so that
+# an install needs no npm. Without npm nothing is built or compared.
+PAGE := page/src/api.ts src/rolecall/watch/static
+page: $(VENV)/dev  ## Build the page of rolecall watch, with npm.
+	cd page && npm ci --silent --no-audit --no-fund
+	$(BIN)/python page/write_schema.py | (cd page && npm run --silent types)
+	cd page && npm run --silent check && npm run --silent build
+
+page-check: $(VENV)/dev  ## Build the page again and compare it with what is committed.
+	@if command -v npm > /dev/null; then $(MAKE) --no-print-directory page && \
+		git diff --exit-code --stat -- $(PAGE); else echo "npm is missing: the page is not compared"; fi
 
 # sdist and wheel into dist/; the wheel alone trains two steps in an empty folder.
 wheel: $(VENV)/dev  ## Build sdist and wheel, and try the wheel.

@@ -58,7 +58,7 @@ def ask(address: str) -> dict:
 def list_pages() -> dict[str, str]:
     """Return the addresses of all pages, with things that are worth a look."""
     runs = [row["run"] for row in ask("runs")["runs"]]
-    run = "u"
+    run = next(name for name in runs if ask(f"spikes?run={quote(name)}")["norms"])
     step = ask(f"step?run={quote(run)}")
     group = max(step["groups"], key=lambda row: (row["sign"] == "signal", len(set(row["scores"]))))
     at = f"run={quote(run)}&step={step['step']}"

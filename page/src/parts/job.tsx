@@ -18,6 +18,13 @@ export interface JobBody {
   checkpoint?: string | null;
 }
 
+/** Returns where a run lies, for a command in a terminal. */
+export function writePath(session: Session | null, run: string): string {
+  const [folder, ...others] = session?.folders ?? [];
+  if (!folder || others.length) return run;
+  return folder.split("/").pop() === run ? folder : `${folder}/${run}`;
+}
+
 /** Shows a button where the server starts jobs, and otherwise the command for a terminal. */
 export function StartJob(props: {
   session: Session | null;

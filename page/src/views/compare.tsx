@@ -63,7 +63,8 @@ export function CompareView({ query }: ViewProps): JSX.Element {
 }
 
 function Curves({ comparison, filter }: { comparison: Comparison; filter: string }): JSX.Element {
-  const names = Object.keys(comparison.series);
+  const isScore = (name: string): number => Number(name !== "score");
+  const names = Object.keys(comparison.series).sort((a, b) => isScore(a) - isScore(b));
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const matching = names.filter((name) => words.every((word) => name.toLowerCase().includes(word)));
   return (

@@ -5,15 +5,17 @@ import { classifySigned } from "../colours";
 import { useAnswer, writeRequest } from "../fetching";
 import { showNumber } from "../format";
 import { Copy, Empty, MissingList, Waiting } from "../parts/basics";
+import { writePath } from "../parts/job";
 import { Text } from "../parts/text";
 
-export function MatrixView({ run }: ViewProps): JSX.Element {
+export function MatrixView({ run, session }: ViewProps): JSX.Element {
   const { data, error } = useAnswer("Matrix", writeRequest("matrix", { run }));
   if (!data) return <Waiting error={error} what="the cross-play" />;
   const values = data.values.flat().filter((value): value is number => value !== null);
   const middle = values.reduce((sum, value) => sum + value, 0) / (values.length || 1);
   const largest = Math.max(1e-9, ...values.map((value) => Math.abs(value - middle)));
-  const command = `rolecall crossplay ${run} ${run}`;
+  const path = writePath(session, run);
+  const command = `rolecall crossplay ${path} OTHER_RUN`;
   return (
     <>
       <div class="heading"><h1>Cross-play</h1><span class="note"><Text>{data.name}</Text></span></div>
@@ -49,7 +51,7 @@ export function MatrixView({ run }: ViewProps): JSX.Element {
         </div>
       ) : (
         <Empty>
-          This run was not cross-played yet: <code><Text>{command}</Text></code>{" "}
+          Agents of two runs are played together by <code><Text>{command}</Text></code>{" "}
           <Copy text={command} what="command" />
         </Empty>
       )}

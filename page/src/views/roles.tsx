@@ -22,6 +22,7 @@ export function RolesView({ query, run }: ViewProps): JSX.Element {
       </div>
       {agents.map((agent) => (
         <Section title={agent} note="verdicts by whether the team was right in the end">
+          <div class="scroll" tabIndex={0} role="region" aria-label={`verdicts of ${agent}`}>
           <table class="plain verdicts">
             <thead>
               <tr>
@@ -35,6 +36,7 @@ export function RolesView({ query, run }: ViewProps): JSX.Element {
               {data.cells.filter((cell) => cell.agent === agent).map((cell) => <Verdict cell={cell} />)}
             </tbody>
           </table>
+          </div>
         </Section>
       ))}
       {agents.length ? null : <Empty>No agent gave a verdict in this step.</Empty>}

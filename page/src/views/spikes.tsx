@@ -5,7 +5,7 @@ import type { SpikeAgent, Spikes, SpikeToken, SpikeTurn } from "../api";
 import { useAnswer, writeRequest } from "../fetching";
 import { count, showNumber, showShare, showSigned } from "../format";
 import { Badge, Empty, MissingList, Section, Signed, Waiting } from "../parts/basics";
-import { StartJob } from "../parts/job";
+import { StartJob, writePath } from "../parts/job";
 import { Norms } from "../parts/norms";
 import { StepPicker } from "../parts/steps";
 import { Table, type Column } from "../parts/table";
@@ -76,7 +76,7 @@ export function SpikesView({ query, run, session }: ViewProps): JSX.Element {
           <StartJob
             session={session}
             body={{ kind: "spikes", run, step: data.step }}
-            command={`rolecall spikes ${run} --step ${data.step} --measure`}
+            command={`rolecall spikes ${writePath(session, run)} --step ${data.step} --measure`}
             says="measure the largest 20"
             onDone={reload}
           />

@@ -6,7 +6,7 @@ import type { Job, Turn } from "../api";
 import { useAnswer, writeRequest } from "../fetching";
 import { showNumber, showSigned } from "../format";
 import { Choice, Empty, Section, Signed, Waiting } from "../parts/basics";
-import { StartJob, type JobBody } from "../parts/job";
+import { StartJob, writePath, type JobBody } from "../parts/job";
 import { Block, Text } from "../parts/text";
 import { setQuery, writeHref } from "../router";
 import { cutTurn } from "./group";
@@ -36,10 +36,11 @@ function Form(props: ViewProps & { said: Turn; step: number }): JSX.Element {
   const [draws, setDraws] = useState(16);
   const [checkpoint, setCheckpoint] = useState("");
   const episode = cutTurn(said.turn);
+  const path = quote(writePath(session, run));
   const options = checkpoint && !isBlame ? ` --checkpoint ${checkpoint}` : "";
   const command = isBlame
-    ? `rolecall blame ${run} --episode ${quote(episode)} --step ${step} --draws ${draws}`
-    : `rolecall whatif ${run} --turn ${quote(said.turn)} --step ${step} --draws ${draws}${options}` +
+    ? `rolecall blame ${path} --episode ${quote(episode)} --step ${step} --draws ${draws}`
+    : `rolecall whatif ${path} --turn ${quote(said.turn)} --step ${step} --draws ${draws}${options}` +
       (isAnew ? "" : ` --say ${quote(text)}`);
   const body: JobBody = isBlame
     ? { kind: "blame", run, step, episode, draws }
