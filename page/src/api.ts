@@ -441,7 +441,8 @@ export interface SpikeToken {
   optimizer_step: number;
   token: number;
   text: string;
-  around: string;
+  before: string;
+  after: string;
   logprob: number;
   advantage: number;
   ratio: number;

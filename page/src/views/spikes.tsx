@@ -174,13 +174,11 @@ const MEASURED: Column<SpikeToken> = {
 
 /** Shows the token inside of the text around it. */
 function Around({ token }: { token: SpikeToken }): JSX.Element {
-  const place = token.around.indexOf(token.text);
-  if (place < 0) return <Text>{token.text}</Text>;
   return (
     <>
-      <span class="quiet"><Text>{token.around.slice(Math.max(0, place - 12), place)}</Text></span>
-      <mark><Text>{token.text}</Text></mark>
-      <span class="quiet"><Text>{token.around.slice(place + token.text.length)}</Text></span>
+      <span class="quiet"><Text>{token.before.slice(-12)}</Text></span>
+      <mark><Text>{token.text || "∅"}</Text></mark>
+      <span class="quiet"><Text>{token.after}</Text></span>
     </>
   );
 }

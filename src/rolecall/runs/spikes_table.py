@@ -66,9 +66,8 @@ def _begin_table(*columns: str) -> Table:
 
 def describe_token(place: int, token: SpikeToken) -> tuple[str, str]:
     """Return a line with the token in brackets and its numbers, and one that says where it is."""
-    before, _, after = token.around.partition(token.text)
     half = LETTERS // 2
-    around = " ".join(f"{before[-half:]}[{token.text}]{after[:half]}".split())
+    around = " ".join(f"{token.before[-half:]}[{token.text}]{token.after[:half]}".split())
     numbers = (
         f"p {fmt(math.exp(token.logprob))}, advantage {fmt_signed(token.advantage)}, "
         f"ratio {fmt(token.ratio)}, estimate {fmt(token.estimate)}"

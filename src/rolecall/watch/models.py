@@ -379,7 +379,8 @@ class SpikeToken(Model):
     optimizer_step: int
     token: int  # its place in the turn
     text: str
-    around: str  # the text that it stands in
+    before: str  # the text before it in the turn, shortened
+    after: str
     logprob: float
     advantage: float
     ratio: float
