@@ -86,9 +86,11 @@ export function App(): JSX.Element {
         {View ? (
           <View key={name} query={query} run={run} session={session} />
         ) : (
-          <p class="error" role="alert">
-            There is no page <Text>{name}</Text>. <a href="./">All runs</a>
-          </p>
+          <>
+            <h1>There is no such page</h1>
+            <p class="error" role="alert"><Text>{name}</Text> is no page of rolecall watch.</p>
+            <p><a href="./">All runs</a></p>
+          </>
         )}
       </main>
       <div class="toast" role="status">{note}</div>

@@ -57,7 +57,7 @@ export function Table<T>(props: {
         ref={box}
         tabIndex={0}
         role="region"
-        aria-label={props.label}
+        aria-label={`${props.label} (table)`}
         onKeyDown={(event) => moveFocus(event, box.current!)}
       >
         <table aria-label={props.label} aria-rowcount={rows.length + 1}>
