@@ -58,7 +58,7 @@ def ask(address: str) -> dict:
 def list_pages() -> dict[str, str]:
     """Return the addresses of all pages, with things that are worth a look."""
     runs = [row["run"] for row in ask("runs")["runs"]]
-    run = next(name for name in runs if ask(f"spikes?run={quote(name)}")["norms"])
+    run = next(name for name in runs if not ask(f"spikes?run={quote(name)}")["missing"])
     step = ask(f"step?run={quote(run)}")
     group = max(step["groups"], key=lambda row: (row["sign"] == "signal", len(set(row["scores"]))))
     at = f"run={quote(run)}&step={step['step']}"
@@ -71,15 +71,29 @@ def list_pages() -> dict[str, str]:
     turn = f"turn={quote(talk['turns'][0]['turn'])}"
     episode = f"episode={quote(talk['episode'])}"
     other = next((name for name in runs if name != run), run)
+    kinds = {name: ask(f"run?run={quote(name)}")["kinds"] for name in runs}
+    own = {
+        kind: f"{kind}?run={quote(name)}"
+        for kind in ("tools", "coach", "matrix")
+        for name in runs
+        if kind in kinds[name]
+    }
     return {
-        "runs": "", "run": f"run?run={quote(run)}", "step": f"step?{at}", "group": f"group?{at}&{task}",
-        "talk": f"talk?{at}&{episode}&{turn}", "tokens": f"talk?{at}&{episode}&{turn}&panel=tokens&token=2",
-        "spikes": f"spikes?{at}", "find": f"find?run={quote(run)}&q={quote('adv>1')}",
-        "task": f"task?run={quote(run)}&{task}", "prompts": f"prompts?run={quote(run)}",
-        "compare": f"compare?first={quote(run)}&second={quote(other)}", "roles": f"roles?{at}",
-        "tools": f"tools?{at}", "coach": f"coach?{at}", "matrix": f"matrix?run={quote(run)}",
+        "runs": "",
+        "run": f"run?run={quote(run)}",
+        "step": f"step?{at}",
+        "group": f"group?{at}&{task}",
+        "talk": f"talk?{at}&{episode}&{turn}",
+        "tokens": f"talk?{at}&{episode}&{turn}&panel=tokens&token=2",
+        "spikes": f"spikes?{at}",
+        "find": f"find?run={quote(run)}&q={quote('adv>1')}",
+        "task": f"task?run={quote(run)}&{task}",
+        "prompts": f"prompts?run={quote(run)}",
+        "compare": f"compare?first={quote(run)}&second={quote(other)}",
+        "roles": f"roles?{at}",
         "whatif": f"whatif?{at}&{turn}",
-    }  # fmt: skip
+        **own,
+    }
 
 
 def take_all(folder: Path, only: str) -> None:

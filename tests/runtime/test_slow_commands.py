@@ -38,13 +38,14 @@ SHOWS = {
     "doctor": ["trying out cpu"],
     "blame": [r"replaying \d+:"],
     "whatif": [r"replaying \d+:"],
+    "spikes": [r"measuring \d+ tokens"],
     "worth": ["playing the team", "playing last alone"],
     "audit": ["auditing: 1 of 1 steps"],
 }
 # Those that are quick, and those that show their own progress or serve until they are ended.
 OTHERS = {
     "show", "compare", "import", "info", "fetch", "tiny build", "serve environments",
-    "serve sandbox", "serve search", "serve team",
+    "serve sandbox", "serve search", "serve team", "watch",
 }  # fmt: skip
 
 
@@ -94,6 +95,7 @@ def arguments(model_folder, tmp_path_factory) -> dict[str, tuple[object, ...]]:
         "doctor": (),
         "audit": (run,),
         "blame": (run, "--draws", "2"),
+        "spikes": (run, "--measure"),
         "whatif": (run, "--draws", "2", "--turn", first_turn(run)),
         "worth": (run, "--no-train", "--answers", "2"),
     }  # fmt: skip

@@ -36,7 +36,7 @@ class Spoken:
 
 @dataclass(slots=True)
 class Draw:
-    """The same draw of both arms; a score is None where the replay failed."""
+    """Holds one draw of both arms; a score is None where the replay failed."""
 
     unchanged: float | None
     changed: float | None

@@ -16,10 +16,10 @@ LETTERS = 60  # of a text
 
 def print_whatif(result: WhatIf, console: Console) -> None:
     """Print both arms, the difference with its margin, and which turns were kept."""
-    place = visible(result.turn.removeprefix(f"{result.episode}/"))
+    path = visible(result.turn.removeprefix(f"{result.episode}/"))
     console.print(
         Text(f"{visible(result.episode)} scored {result.score:g}; {visible(result.agent)}'s turn "
-        f"{place} is changed"),
+        f"{path} is changed"),
         soft_wrap=True,
     )  # fmt: skip
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -28,7 +28,7 @@ View = Literal["find", "step", "spikes"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong in a step, with the key to change and where it shows."""
+    """Says what is wrong in a step, with the key to change and where it shows."""
 
     kind: str
     severity: Severity

@@ -36,8 +36,8 @@ def print_spikes(answer: Spikes, number: int, console: Console) -> None:
             fmt_signed(turn.advantage), f"{turn.share:.0%}",
         )  # fmt: skip
     console.print(table)
-    for place, token in enumerate(answer.tokens[:number], start=1):
-        for line in describe_token(place, token):
+    for rank, token in enumerate(answer.tokens[:number], start=1):
+        for line in describe_token(rank, token):
             console.print(Text(line), soft_wrap=True)
     console.print(Text(answer.note), soft_wrap=True)
     for missing in answer.missing:
@@ -64,7 +64,7 @@ def _begin_table(*columns: str) -> Table:
     return table
 
 
-def describe_token(place: int, token: SpikeToken) -> tuple[str, str]:
+def describe_token(rank: int, token: SpikeToken) -> tuple[str, str]:
     """Return a line with the token in brackets and its numbers, and one that says where it is."""
     half = LETTERS // 2
     around = " ".join(f"{token.before[-half:]}[{token.text}]{token.after[:half]}".split())
@@ -74,6 +74,6 @@ def describe_token(place: int, token: SpikeToken) -> tuple[str, str]:
     )
     measured = "" if token.measured is None else f", measured {fmt(token.measured)}"
     return (
-        f"{place:3}. {visible(around)}  {numbers}{measured}",
+        f"{rank:3}. {visible(around)}  {numbers}{measured}",
         f"     {visible(token.agent)}, {visible(token.turn)}, token {token.token}",
     )

@@ -33,7 +33,7 @@ BEFORE, AFTER = 60, 160  # characters of a snippet around its first match
 
 @dataclass(slots=True)
 class Search:
-    """What one search has come to so far."""
+    """Holds what one search has come to so far."""
 
     query: Query
     limit: int

@@ -29,7 +29,7 @@ NICE = 10
 
 
 class Order(Model):
-    """What a client asks to be computed."""
+    """Names what a client asks to be computed."""
 
     model_config = ConfigDict(extra="forbid")
     kind: Literal["whatif", "blame", "spikes"]
@@ -192,5 +192,5 @@ def _read_error(job: _Running) -> str:
     except OSError:
         text = ""
     lines = [line for line in text.splitlines() if line.strip()]
-    said = "\n".join(lines[-5:])[-ERROR_CHARS:]
-    return said or f"the process ended with status {job.process.returncode}"
+    ending = "\n".join(lines[-5:])[-ERROR_CHARS:]
+    return ending or f"the process ended with status {job.process.returncode}"

@@ -90,7 +90,7 @@ class Link(Model):
 
 
 class Advice(Model):
-    """What is wrong, in a sentence, with the key to change and what shows it."""
+    """Says what is wrong, in a sentence, with the key to change and what shows it."""
 
     kind: (
         str  # no signal | lazy | captured | mismatch | stale | truncated | tools | invalid | failed
@@ -121,7 +121,7 @@ class Run(Model):
 
 
 class Changes(Model):
-    """What was written since a cursor."""
+    """Holds what was written since a cursor."""
 
     cursor: str
     is_new: bool  # the run began anew or was rewound: forget what was read before
@@ -257,7 +257,7 @@ class ToolCall(Model):
 
 
 class CoachPass(Model):
-    """What a coach said of a turn."""
+    """Holds what a coach said of a turn."""
 
     name: str  # "first", "hindsight"
     score: float  # of 10
@@ -274,7 +274,7 @@ class CreditTerm(Model):
 
 
 class Why(Model):
-    """How a turn came by its advantage."""
+    """Explains how a turn came by its advantage."""
 
     outcome: float
     rewards: dict[str, float]  # the turn's own, by name
@@ -390,7 +390,7 @@ class SpikeToken(Model):
 
 
 class SpikeAgent(Model):
-    """How much of an optimizer step's estimate is one agent's."""
+    """Says how much of an optimizer step's estimate is one agent's."""
 
     agent: str
     policy: str
@@ -403,7 +403,7 @@ class SpikeAgent(Model):
 
 
 class SpikeTurn(Model):
-    """How much of an optimizer step's estimate is one turn's."""
+    """Says how much of an optimizer step's estimate is one turn's."""
 
     turn: str
     episode: str
@@ -417,7 +417,7 @@ class SpikeTurn(Model):
 
 
 class Spikes(Model):
-    """Where the gradient of a step came from: agents, turns, tokens."""
+    """Says where the gradient of a step came from: agents, turns, tokens."""
 
     run: str
     step: int
@@ -517,7 +517,7 @@ class PromptVersion(Model):
 
 
 class AgentPrompts(Model):
-    """How what an agent is told has changed."""
+    """Shows how the messages to an agent have changed."""
 
     agent: str
     role: str  # system | first
@@ -535,7 +535,7 @@ class Prompts(Model):
 
 
 class CoachRow(Model):
-    """What a coach said of one turn."""
+    """Holds what a coach said of one turn, in a list."""
 
     step: int
     turn: str
@@ -548,7 +548,7 @@ class CoachRow(Model):
 
 
 class CoachPage(Model):
-    """What coaches said, and whether that goes with the outcome."""
+    """Shows what coaches said, and whether that goes with the outcome."""
 
     run: str
     step: int
@@ -562,7 +562,7 @@ class CoachPage(Model):
 
 
 class ToolRow(Model):
-    """How one tool was used by one agent in one step."""
+    """Shows how one tool was used by one agent in one step."""
 
     agent: str
     tool: str
@@ -600,7 +600,7 @@ class RoleCell(Model):
 
 
 class Roles(Model):
-    """What verdicts say, and whether they are true."""
+    """Shows what verdicts say, and whether they are true."""
 
     run: str
     step: int
@@ -638,7 +638,7 @@ class Job(Model):
 
 
 class Session(Model):
-    """What this server allows."""
+    """Says what this server allows."""
 
     version: str
     allows_jobs: bool  # --what-if

@@ -119,8 +119,8 @@ class SeriesReader:
         if offset > self.offset:
             return None
         steps, evaluations = 0, 0
-        for place, num_steps, num_evaluations in reversed(self._rows):
-            if place <= offset:
+        for position, num_steps, num_evaluations in reversed(self._rows):
+            if position <= offset:
                 steps, evaluations = num_steps, num_evaluations
                 break
         return steps, evaluations

@@ -55,7 +55,7 @@ StepNumber = Annotated[int | None, Query(ge=0, le=10**9)]
 
 @dataclass(slots=True)
 class Watch:
-    """What the server knows: runs, their indexes, and what it has read of them."""
+    """Holds what the server knows: runs, their indexes, and what it has read of them."""
 
     runs: Runs
     jobs: Jobs | None = None  # None: the server starts none

@@ -20,7 +20,7 @@ from rolecall.watch.server import Watch, make_app
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server listens, and the token that it asks for there."""
+    """Says where the server listens, and the token that it asks for there."""
 
     host: str
     port: int

@@ -37,7 +37,7 @@ class TurnEstimate:
     """The estimates of a turn's tokens in one optimizer step."""
 
     row: Record
-    place: Place
+    owner: Place
     logprobs: Array
     ratios: Array
     estimates: Array
@@ -67,7 +67,7 @@ def answer_spikes(
     ]
     totals: dict[Place, float] = defaultdict(float)
     for estimate in estimates:
-        totals[estimate.place] += estimate.total
+        totals[estimate.owner] += estimate.total
     return Spikes(
         run=run.name,
         step=number,
@@ -127,21 +127,21 @@ def _rank_agents(
 ) -> list[SpikeAgent]:
     grouped: dict[tuple[Place, str], list[TurnEstimate]] = defaultdict(list)
     for estimate in estimates:
-        grouped[estimate.place, estimate.row["agent"] or ""].append(estimate)
+        grouped[estimate.owner, estimate.row["agent"] or ""].append(estimate)
     recorded = {(norm.policy, norm.optimizer_step): norm for norm in norms}
     ranked = []
-    for (place, agent), turns in grouped.items():
+    for (owner, agent), turns in grouped.items():
         total = sum(turn.total for turn in turns)
-        norm = recorded.get(place)
+        norm = recorded.get(owner)
         ranked.append(
             SpikeAgent(
                 agent=agent,
-                policy=place[0],
-                optimizer_step=place[1],
+                policy=owner[0],
+                optimizer_step=owner[1],
                 turns=len(turns),
                 tokens=sum(len(turn.estimates) for turn in turns),
                 estimate=total,
-                share=_share(total, totals[place]),
+                share=_share(total, totals[owner]),
                 grad_norm=None if norm is None else norm.agents.get(agent),
             )
         )
@@ -157,12 +157,12 @@ def _rank_turns(
             turn=one.row["turn"],
             episode=one.row["episode"] or "",
             agent=one.row["agent"] or "",
-            policy=one.place[0],
-            optimizer_step=one.place[1],
+            policy=one.owner[0],
+            optimizer_step=one.owner[1],
             tokens=len(one.estimates),
             advantage=finite(one.row["advantage"]) or 0.0,
             estimate=one.total,
-            share=_share(one.total, totals[one.place]),
+            share=_share(one.total, totals[one.owner]),
         )
         for one in ranked
     ]
@@ -182,13 +182,13 @@ def _rank_tokens(
     ranked = np.argsort(-sizes, kind="stable")[:MOST_TOKENS].tolist()
     texts: dict[str, list[str]] = {}
     tokens = []
-    for place in ranked:
-        one = estimates[owners[place]]
-        token = place - int(starts[owners[place]])
+    for row in ranked:
+        one = estimates[owners[row]]
+        token = row - int(starts[owners[row]])
         name = one.row["turn"]
         if name not in texts:
             ids = list(one.row["token_ids"])
-            texts[name] = write_tokens(run, one.place[0], ids)[0]
+            texts[name] = write_tokens(run, one.owner[0], ids)[0]
         tokens.append(_show_token(one, token, texts[name], totals, measured))
     return tokens
 
@@ -205,8 +205,8 @@ def _show_token(
         turn=one.row["turn"],
         episode=one.row["episode"] or "",
         agent=one.row["agent"] or "",
-        policy=one.place[0],
-        optimizer_step=one.place[1],
+        policy=one.owner[0],
+        optimizer_step=one.owner[1],
         token=token,
         text=texts[token],
         before="".join(texts[max(0, token - AROUND) : token]),
@@ -215,7 +215,7 @@ def _show_token(
         advantage=finite(one.row["advantages"][token]) or 0.0,
         ratio=finite(float(one.ratios[token])) or 0.0,
         estimate=size,
-        share=_share(size, totals[one.place]),
+        share=_share(size, totals[one.owner]),
         measured=measured.get((one.row["turn"], token)),
     )
 

@@ -19,7 +19,7 @@ COLUMNS = ("turn", "episode", "agent", "advantage", "info")
 
 @dataclass(slots=True)
 class Use:
-    """What one agent did with one tool."""
+    """Counts what one agent did with one tool."""
 
     calls: int = 0
     problems: dict[str, int] = field(default_factory=lambda: defaultdict(int))
