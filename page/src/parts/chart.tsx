@@ -136,7 +136,7 @@ function drawPlot(
   const style = getComputedStyle(element);
   const read = (name: string): string => style.getPropertyValue(name).trim();
   const axis: uPlot.Axis = {
-    stroke: read("--quiet"),
+    stroke: read("--dim"),
     grid: { stroke: read("--line"), width: 1 },
     ticks: { stroke: read("--line"), width: 1, size: 4 },
     font: `11px ${read("--sans") || "sans-serif"}`,

@@ -11,7 +11,7 @@ import numpy as np
 from rolecall.core.credit import Compared, CreditTerm, dump_credit, recompute
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode, Turn
-from rolecall.explain.sentences import Reason, describe
+from rolecall.monitor.credit_sentences import Reason, describe
 from rolecall.monitor.reading import best, worst
 from rolecall.storage.episode_io import read_parquet
 from rolecall.storage.numbered import iterate_numbered

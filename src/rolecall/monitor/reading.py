@@ -8,9 +8,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from rolecall.core.credit import load_credit
 from rolecall.core.json_types import Record
 from rolecall.core.tags import thinking, visible
 from rolecall.core.types import Turn
+from rolecall.monitor.credit_sentences import Reason, describe
 from rolecall.storage.numbered import iterate_numbered
 
 if TYPE_CHECKING:  # the config behind it loads torch, which a reader can do without
@@ -25,7 +27,7 @@ SHOWN = (
     *RANKED,
     *("step", "question", "reference", "answer", "turn", "agent", "policy", "messages", "text"),
     *("finish", "valid", "trained", "chosen", "turn_rewards", "info"),
-    *("world_rewards", "payments", "inner_reward", "estimate"),
+    *("world_rewards", "payments", "inner_reward", "estimate", "credit"),
 )
 
 
@@ -46,6 +48,7 @@ class TalkTurn:
     rewards: dict[str, float]  # the turn's own
     coach: str = ""  # what a coach said of it, or why it has no score
     unscored: bool = False  # left out of training, because the coach gave no score
+    why: tuple[Reason, ...] = ()  # each term of its credit; files of version 0.1 have none
 
     @property
     def thinking(self) -> str:
@@ -251,6 +254,7 @@ def _turn(row: Record) -> TalkTurn:
         advantage=row["advantage"],
         coach=_coach(info),
         unscored="coach_error" in info and not row["trained"],
+        why=tuple(map(describe, load_credit(json.loads(row.get("credit") or "[]")))),
     )
 
 

@@ -15,7 +15,8 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rolecall.monitor import curves
-from rolecall.monitor.alarms import find_alarms, trained_policies
+from rolecall.monitor.advice import find_problems
+from rolecall.monitor.alarms import trained_policies
 from rolecall.monitor.colours import Colour, colours
 from rolecall.monitor.comparison import Record, compare, evaluations, steps
 from rolecall.monitor.reading import Talk, attempts, extremes, newest_evaluation, newest_step
@@ -69,7 +70,7 @@ def write(folder: RunFolder, *, number: int = 5) -> Path:
         changes=compare(records),
         pictures={k: base64.b64encode(v).decode() for k, v in pictures._asdict().items()},
         untrained=untrained_agents(records, [*policies]),
-        alarms=find_alarms(records, policies),
+        problems=find_problems(records, config, policies),
         shares=shares_by_policy(records),
         chapters=_chapters(folder, number=number),
         written=time.strftime("%Y-%m-%d %H:%M"),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rolecall.explain.sentences import fmt, fmt_signed
+from rolecall.monitor.credit_sentences import fmt, fmt_signed
 from rolecall.runtime.visible_text import visible
 from rolecall.watch.models import Norm, Spikes, SpikeToken
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rolecall.core.credit import Compared
 from rolecall.core.json_types import Record
 from rolecall.core.types import Episode
-from rolecall.explain.sentences import describe, fmt, fmt_signed
+from rolecall.monitor.credit_sentences import describe, fmt, fmt_signed
 from rolecall.watch.clean_json import finite
 from rolecall.watch.episodes import read_attempts
 from rolecall.watch.models import Arithmetic, BoardColumn, BoardRow, Cell, Group

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from rolecall.core.json_types import Record
-from rolecall.explain.sentences import fmt, fmt_signed
+from rolecall.monitor.credit_sentences import fmt, fmt_signed
 from rolecall.watch.clean_json import load_clean
 from rolecall.watch.models import Sign
 
