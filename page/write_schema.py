@@ -25,7 +25,9 @@ def write_schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "definitions": {name: plain(each) for name, each in schema["$defs"].items()},
-        "properties": {each.__name__: {"$ref": f"#/definitions/{each.__name__}"} for each in classes},
+        "properties": {
+            each.__name__: {"$ref": f"#/definitions/{each.__name__}"} for each in classes
+        },
         "required": [each.__name__ for each in classes],
     }
 

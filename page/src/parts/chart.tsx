@@ -147,7 +147,7 @@ function drawPlot(
       height: HEIGHT,
       legend: { show: false },
       cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false, dist: 8 } },
-      scales: { x: { time: false } },
+      scales: { x: { time: false }, y: { range: chooseRange } },
       axes: [
         { ...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] },
         { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => showTick(tick)) },
@@ -168,6 +168,14 @@ function drawPlot(
     undefined,
     element,
   );
+}
+
+/** Leaves room around what is drawn; a curve that never changes lies in the middle. */
+function chooseRange(_: uPlot, least: number | null, largest: number | null): uPlot.Range.MinMax {
+  if (least === null || largest === null) return [0, 1];
+  if (least === largest) return least === 0 ? [-0.1, 1] : [least - Math.abs(least) / 2, least + Math.abs(least) / 2];
+  const room = (largest - least) * 0.08;
+  return [least - room, largest + room];
 }
 
 function showTick(tick: number): string {
