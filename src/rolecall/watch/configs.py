@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,18 @@ def show_value(value: Any) -> str:
     """Return a value as YAML writes it in one line."""
     if isinstance(value, str):
         return value
+    if value is None or isinstance(value, bool | int | float):
+        return _show_scalar(value)
+    return _dump(value)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _show_scalar(value: float | None) -> str:
+    """Return a value that many configs have, which YAML writes slowly."""
+    return _dump(value)
+
+
+def _dump(value: Any) -> str:
     text = yaml.safe_dump(value, default_flow_style=True, width=10_000)
     return text.removesuffix("...\n").strip()
 
