@@ -159,6 +159,7 @@ def test_a_running_run_is_followed(page, tmp_path):
         append_line(run, make_record(4))
         expect(page.locator(".facts")).to_contain_text("4 / 4", timeout=5000)
         assert time.monotonic() - began < 2.5
+        page.goto("about:blank")  # asks no more, before the server ends
 
 
 def test_five_hundred_runs_are_listed_and_filtered(page, tmp_path):
@@ -169,6 +170,7 @@ def test_five_hundred_runs_are_listed_and_filtered(page, tmp_path):
         expect(page.get_by_text("500 runs")).to_be_visible()
         page.get_by_role("searchbox").fill("run-49")
         expect(page.get_by_text("10 of 500")).to_be_visible()
+        page.goto("about:blank")  # asks no more, before the server ends
 
 
 PRESSES_C = """
