@@ -10,7 +10,8 @@ import { Table, type Column } from "../parts/table";
 import { Marked, Text } from "../parts/text";
 import { setQuery, writeHref } from "../router";
 
-const LIMIT = 1000;
+const FEW = 200;
+const MANY = 1000;
 const EXAMPLES = ["adv>1", "agent:NAME valid:no", "finish:length", "error:yes", "step:1..5 score<1", '"a phrase"'];
 
 interface Found {
@@ -27,7 +28,8 @@ const NOTHING: Found = { query: "", hits: [], end: null, error: "", searched: 0,
 export function FindView({ query, run }: ViewProps): JSX.Element {
   const asked = query.get("q") ?? "";
   const [typed, setTyped] = useState(asked);
-  const found = useFind(run, asked);
+  const limit = query.get("limit") === String(MANY) ? MANY : FEW;
+  const found = useFind(run, asked, limit);
   useEffect(() => setTyped(asked), [asked]);
   return (
     <>
@@ -37,7 +39,7 @@ export function FindView({ query, run }: ViewProps): JSX.Element {
         role="search"
         onSubmit={(event) => {
           event.preventDefault();
-          setQuery({ q: typed, sort: null }, "push");
+          setQuery({ q: typed, sort: null, limit: null }, "push");
         }}
       >
         <input
@@ -62,7 +64,7 @@ export function FindView({ query, run }: ViewProps): JSX.Element {
 }
 
 /** Reads the stream of a search, line by line; a new query ends the one before. */
-function useFind(run: string, query: string): Found {
+function useFind(run: string, query: string, limit: number): Found {
   const [found, setFound] = useState<Found>(NOTHING);
   const frame = useRef(0);
   useEffect(() => {
@@ -73,7 +75,7 @@ function useFind(run: string, query: string): Found {
       cancelAnimationFrame(frame.current);
       frame.current = requestAnimationFrame(() => setFound({ ...state, hits: [...state.hits] }));
     };
-    readStream(writeRequest("find", { run, q: query, limit: LIMIT }), controller.signal, (line) => {
+    readStream(writeRequest("find", { run, q: query, limit }), controller.signal, (line) => {
       if (line.hit) state.hits.push(line.hit);
       if (line.error) state.error = line.error;
       if (line.is_end) state.end = line;
@@ -89,7 +91,7 @@ function useFind(run: string, query: string): Found {
       controller.abort();
       cancelAnimationFrame(frame.current);
     };
-  }, [run, query]);
+  }, [run, query, limit]);
   return found.query === query ? found : { ...NOTHING, query };
 }
 
@@ -121,6 +123,14 @@ function Results(props: { run: string; found: Found; query: URLSearchParams }): 
       <p role="status">
         {showCount(found.hits.length)} of {found.end ? "" : "at least "}
         {showCount(matches)} turns{searched}
+        {found.hits.length === FEW && matches > FEW ? (
+          <>
+            {" "}
+            <button type="button" class="small" onClick={() => setQuery({ limit: MANY }, "push")}>
+              show {showCount(MANY)}
+            </button>
+          </>
+        ) : null}
         {found.hits.length ? <Exports hits={found.hits} run={run} /> : null}
       </p>
       {found.end ? <Facets found={found} /> : null}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from rolecall.watch.group import answer_group
 from rolecall.watch.index import TurnIndex
 from rolecall.watch.jobs import Jobs, Order
 from rolecall.watch.matrix import answer_matrix
-from rolecall.watch.models import Model, Session
+from rolecall.watch.models import FindLine, Model, Session
 from rolecall.watch.one_run import JournalCounter, answer_changes, answer_run
 from rolecall.watch.prompts import answer_prompts
 from rolecall.watch.refusals import ForbiddenError, Unanswerable
@@ -47,6 +48,7 @@ KINDS = {
 NO_PAGE = b"The page is not built: its files belong into src/rolecall/watch/static.\n"
 MOST_INDEXES = 8  # of runs, which are kept in memory
 MOST_HITS = 1000
+TOGETHER_S = 0.03  # lines of a search within this time are sent together
 FRESH = {"cache-control": "no-store"}
 Name = Annotated[str, Query(max_length=1000)]
 Optional = Annotated[str | None, Query(max_length=1000)]
@@ -155,11 +157,25 @@ def add_steps(app: FastAPI, watch: Watch) -> None:
         watched = runs.find(run)
         index = watch.index(watched)
 
-        def stream() -> Iterator[str]:
-            for line in find_turns(watched, index, q, limit=limit):
-                yield line.model_dump_json() + "\n"
+        lines = find_turns(watched, index, q, limit=limit)
+        return StreamingResponse(
+            join_lines(lines), media_type="application/x-ndjson", headers=FRESH
+        )
 
-        return StreamingResponse(stream(), media_type="application/x-ndjson", headers=FRESH)
+
+def join_lines(lines: Iterator[FindLine]) -> Iterator[str]:
+    """Yield lines of JSON: the first turn at once, then all of a moment together.
+
+    Each text takes a switch of threads, which is most of the time of a short search.
+    """
+    texts: list[str] = []
+    sent = 0.0
+    for line in lines:
+        texts.append(line.model_dump_json() + "\n")
+        if time.monotonic() - sent > TOGETHER_S or line.is_end:
+            yield "".join(texts)
+            texts = []
+            sent = time.monotonic() if line.hit else 0.0
 
 
 def add_run_pages(app: FastAPI, watch: Watch) -> None:
