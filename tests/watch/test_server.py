@@ -11,10 +11,20 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from rolecall.core.types import Message
+from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.run_folder import RunFolder
 from rolecall.watch.runs import Runs
 from rolecall.watch.server import Watch, make_app
-from tests.watch.small_runs import CONFIG, HOSTILE, append_line, make_record, write_run, write_step
+from tests.watch.small_runs import (
+    CONFIG,
+    HOSTILE,
+    append_line,
+    make_episode,
+    make_record,
+    write_run,
+    write_step,
+)
 
 
 @pytest.fixture
@@ -284,3 +294,18 @@ def test_the_server_never_imports_torch(run):
     command = [sys.executable, "-c", WITHOUT_TORCH, str(run.parent), *questions]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_what_a_teammate_said_is_no_change_of_a_prompt(tmp_path):
+    """A judge is shown the solver's words, which differ in every episode."""
+    run = RunFolder(write_run(tmp_path / "mine", steps=0))
+    episodes = [make_episode(1, task, attempt) for task in ("add", "sub") for attempt in (0, 1)]
+    for episode in episodes:
+        solver, judge = episode.turns
+        judge.messages = [Message("user", f"{episode.task.prompt}\n[solver]\n{solver.text}")]
+    write_parquet(run.episode_file(1), episodes, step=1)
+    client = TestClient(make_app(Watch(Runs([tmp_path]))))
+    agents = client.get("/api/prompts", params={"run": "mine"}).json()["agents"]
+    [version] = next(one["versions"] for one in agents if one["agent"] == "judge")
+    assert version["text"] == "{question}\n[solver]\n{solver}"
+    assert version["count"] == 4

@@ -75,6 +75,25 @@ class Recording:
 
 
 @contextmanager
+def open_run(plan: Plan, folder: RunFolder, weights: Weights) -> Iterator[Run]:
+    """Build the run of a folder with some of its weights, and end it.
+
+    Raises ConfigError where there is no such checkpoint.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(terminal.notices(PlainConsole(stderr=True)))
+        saved = None
+        if weights.name is not None:
+            saved = stack.enter_context(checkpoint.held(folder, weights.name))
+        run = build(plan)
+        stack.enter_context(running(run))
+        load_first_weights(run, folder)
+        if saved is not None:
+            run.restore(saved)
+        yield run
+
+
+@contextmanager
 def open_recording(
     path: Path,
     name: str,
@@ -97,16 +116,7 @@ def open_recording(
     if not calls_tools:
         check_tools(plan.config, episode.id)
     chosen = choose_weights(folder, episode.step or 1, weights)
-    with ExitStack() as stack:
-        stack.enter_context(terminal.notices(PlainConsole(stderr=True)))
-        saved = None
-        if chosen.name is not None:
-            saved = stack.enter_context(checkpoint.held(folder, chosen.name))
-        run = build(plan)
-        stack.enter_context(running(run))
-        load_first_weights(run, folder)
-        if saved is not None:
-            run.restore(saved)
+    with open_run(plan, folder, chosen) as run:
         episode.task = find_task(run, episode.task, step=episode.step or 1)
         yield Recording(run, plan, folder, episode, chosen)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +15,11 @@ from rolecall.core.types import Turn
 from rolecall.learners.local import LocalLearner
 from rolecall.learners.optimizer import total_norm
 from rolecall.learners.packing import join
-from rolecall.monitor import terminal
-from rolecall.runs.first_weights import load_first_weights
 from rolecall.runs.local_plan import load_local_plan
-from rolecall.runs.replaying import Weights, choose_weights
-from rolecall.runs.services import running
+from rolecall.runs.replaying import Weights, choose_weights, open_run
 from rolecall.runs.spikes_table import print_spikes
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import activity
-from rolecall.setup.build import build
-from rolecall.storage import checkpoint
 from rolecall.storage.episode_io import read_parquet
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.run import Run
@@ -75,17 +69,7 @@ def _measure(
     names = {token.turn for token in tokens}
     episodes = read_parquet(folder.episode_file(step))
     turns = {turn.id: turn for e in episodes for turn in e.turns if turn.id in names}
-    with ExitStack() as stack:
-        stack.enter_context(terminal.notices(PlainConsole(stderr=True)))
-        saved = None
-        if chosen.name is not None:
-            saved = stack.enter_context(checkpoint.held(folder, chosen.name))
-        run = build(plan)
-        stack.enter_context(running(run))
-        load_first_weights(run, folder)
-        if saved is not None:
-            run.restore(saved)
-        stack.enter_context(activity(f"measuring {len(tokens)} tokens"))
+    with open_run(plan, folder, chosen) as run, activity(f"measuring {len(tokens)} tokens"):
         return measure_tokens(run, turns, tokens)
 
 

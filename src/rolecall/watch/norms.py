@@ -7,13 +7,13 @@ from statistics import median
 from typing import Any
 
 from rolecall.core.json_types import Record
+from rolecall.storage.update_io import OPTIMIZER_STEPS
 from rolecall.watch.clean_json import finite, load_clean
 from rolecall.watch.models import Missing, Norm, Number
 from rolecall.watch.runs import WatchedRun
 from rolecall.watch.series import Metrics
 from rolecall.watch.tables import first_words
 
-KEY = b"rolecall.optimizer_steps"
 BEFORE = 20  # steps whose median says what a usual norm is
 
 
@@ -38,7 +38,7 @@ def read_optimizer_steps(file: Path) -> tuple[list[Record], list[Missing]]:
     what = f"updates of step {int(file.stem.removeprefix('step-'))}"
     try:
         footer = parquet.read_metadata(file).metadata or {}
-        records = load_clean(footer.get(KEY, b"[]").decode(errors="replace"))
+        records = load_clean(footer.get(OPTIMIZER_STEPS, b"[]").decode(errors="replace"))
     except FileNotFoundError:
         why = "no update is recorded: an earlier version trained it, or it goes on just now"
         return [], [Missing(what=what, why=why)]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rolecall.core.json_types import Record
+from rolecall.core.tags import visible
 from rolecall.watch.links import link_turn
 from rolecall.watch.models import AgentPrompts, Prompts, PromptVersion
 from rolecall.watch.runs import WatchedRun
 from rolecall.watch.tables import read_table
 
-COLUMNS = ("agent", "index", "question", "episode", "turn", "messages")
+COLUMNS = ("agent", "index", "question", "episode", "turn", "messages", "text")
 MOST_STEPS = 40  # that are looked at: messages are long, and prompts seldom change
 MOST_ROWS = 256  # of a step
 MOST_VERSIONS = 20
-QUESTION = "{question}"  # stands for the task in a first message
+QUESTION = "{question}"  # stands for the task in a first message; {solver} for what it said
 
 
 @dataclass(slots=True)
@@ -56,14 +58,14 @@ def answer_prompts(run: WatchedRun) -> Prompts:
     chosen = spread_steps(steps, MOST_STEPS)
     drift = Drift()
     for step in chosen:
-        for row in _first_turns(run, step):
+        for row, spoken in _first_turns(run, step):
             messages = row["messages"] or ()
             system = next((m for m in messages if m["role"] == "system"), None)
             first = next((m for m in messages if m["role"] != "system"), None)
             if system is not None:
                 drift.add(step, row, "system", system["content"] or "")
             if first is not None:
-                drift.add(step, row, "first", _without_question(first["content"] or "", row))
+                drift.add(step, row, "first", _make_template(first["content"] or "", row, spoken))
     agents = [
         _show_agent(run.name, agent, role, by_hash)
         for (agent, role), by_hash in sorted(drift.versions.items())
@@ -78,22 +80,30 @@ def spread_steps(steps: list[int], most: int) -> list[int]:
     return [steps[round(number * (len(steps) - 1) / (most - 1))] for number in range(most)]
 
 
-def _first_turns(run: WatchedRun, step: int) -> list[Record]:
-    """Return the first turn of each agent in the episodes of a step."""
-    from pyarrow import compute
+def _first_turns(run: WatchedRun, step: int) -> Iterator[tuple[Record, dict[str, str]]]:
+    """Yield the first turn of each agent in a step's episodes, with what was said before it.
 
+    The latter is {text: agent}.
+    """
     table, _ = read_table(run.episode_file(step), COLUMNS)
     if table is None or not {"agent", "messages"} <= set(table.column_names):
-        return []
-    if "index" in table.column_names:
-        table = table.filter(compute.equal(table["index"], 0))
-    absent = dict.fromkeys(COLUMNS)
-    return [absent | row for row in table.slice(0, MOST_ROWS).to_pylist()]
+        return
+    spoken: dict[str | None, dict[str, str]] = {}
+    for row in table.slice(0, MOST_ROWS).to_pylist():
+        row = dict.fromkeys(COLUMNS) | row
+        before = spoken.setdefault(row["episode"], {})
+        if not row["index"]:
+            yield row, before
+        if words := visible(row["text"] or ""):
+            before.setdefault(words, row["agent"] or "")
 
 
-def _without_question(text: str, row: Record) -> str:
-    question = row["question"] or ""
-    return text.replace(question, QUESTION) if question else text
+def _make_template(text: str, row: Record, spoken: Mapping[str, str]) -> str:
+    """Return a message in which names stand for the task and for what teammates said."""
+    names = {row["question"] or "": QUESTION} | {w: f"{{{agent}}}" for w, agent in spoken.items()}
+    for words in sorted(filter(None, names), key=len, reverse=True):
+        text = text.replace(words, names[words])
+    return text
 
 
 def _show_agent(run: str, agent: str, role: str, by_hash: dict[str, Version]) -> AgentPrompts:
