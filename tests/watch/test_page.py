@@ -14,7 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect, sync_playwright
 
-from rolecall.storage.episode_io import write_parquet
+from rolecall.storage.episode_io import read_parquet, write_parquet
 from rolecall.storage.run_folder import RunFolder
 from tests.toy import relay_config, write
 from tests.watch.browser import serving, skip_without_chromium
@@ -48,6 +48,16 @@ def browser():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     return write_run(tmp_path_factory.mktemp("watched") / "mine")
+
+
+@pytest.fixture(scope="module")
+def trained(model_folder, tmp_path_factory) -> Path:
+    """A run that was trained, in a process without the browser's event loop."""
+    folder = tmp_path_factory.mktemp("trained")
+    file = write(folder / "c.yaml", relay_config(model_folder))
+    words = ("train", str(file), "--output", str(folder / "run"))
+    subprocess.run([sys.executable, "-m", "rolecall", *words], check=True)
+    return folder / "run"
 
 
 @pytest.fixture(scope="module")
@@ -247,3 +257,24 @@ def test_a_planted_spike_is_found_by_following_the_page(page, model_folder, tmp_
         expect(page.locator(".facts").first).to_contain_text("500")
         page.keyboard.press("w")
         expect(page.locator("aside .term").first).to_contain_text("500")
+
+
+def test_a_turn_is_changed_on_the_page_and_the_one_that_decided_is_named(page, trained):
+    with serving(trained.parent, "--what-if") as address:
+        step = f"run={trained.name}&step=2"
+        turn = read_parquet(RunFolder(trained).episode_file(2))[0].turns[0].id
+        open_view(page, address, f"talk?{step}&turn={quote(turn)}")
+        page.keyboard.press("e")
+        page.get_by_role("textbox", name="it says instead").fill("something else")
+        page.get_by_role("spinbutton", name="draws").fill("2")
+        page.get_by_role("button", name="replay").click()
+        expect(page.locator(".result h2")).to_contain_text("±", timeout=60_000)
+        expect(page.locator(".result")).to_contain_text("4 replays, of which 0 failed")
+        page.get_by_role("button", name="which turn decided?").click()
+        expect(page.locator(".result")).to_have_count(0)
+        page.get_by_role("button", name="replay").click()
+        expect(page.locator(".result th").first).to_have_text("turn", timeout=60_000)
+        open_view(page, address, f"spikes?{step}")
+        page.get_by_role("button", name="measure the largest 20").click()
+        table = page.get_by_role("region", name="Tokens (table)")
+        expect(table.get_by_text("measured", exact=True)).to_be_visible(timeout=60_000)

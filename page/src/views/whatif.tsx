@@ -88,8 +88,8 @@ function Form(props: ViewProps & { said: Turn; step: number }): JSX.Element {
           </label>
         )}
       </p>
-      <StartJob session={session} body={body} command={command} says="replay">
-        {(job) => (isBlame ? <BlameResult job={job} /> : <WhatifResult job={job} />)}
+      <StartJob key={body.kind} session={session} body={body} command={command} says="replay">
+        {(job) => (job.kind === "blame" ? <BlameResult job={job} /> : <WhatifResult job={job} />)}
       </StartJob>
       {session && !session.allows_jobs ? (
         <p class="quiet">Started with <code>--what-if</code>, this page replays by itself.</p>
