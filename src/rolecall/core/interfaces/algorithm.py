@@ -28,7 +28,8 @@ class Loss:
     total: Tensor  # scalar, not normalised
     count: float
     sums: dict[str, float] = field(default_factory=dict)  # metrics, with the same normaliser
-    clipped: Tensor | None = None  # [N] where the objective is clipped; None: it never is
+    clipped: Tensor | None = field(default=None, compare=False)  # [N] where the objective is
+    # clipped; None: it never is
 
 
 class Objective(Protocol):
