@@ -309,3 +309,34 @@ def test_what_a_teammate_said_is_no_change_of_a_prompt(tmp_path):
     [version] = next(one["versions"] for one in agents if one["agent"] == "judge")
     assert version["text"] == "{question}\n[solver]\n{solver}"
     assert version["count"] == 4
+
+
+LEAVES = """
+import gc
+import sys
+import threading
+from pathlib import Path
+from rolecall.watch.find import find_turns
+from rolecall.watch.index import TurnIndex
+from rolecall.watch.runs import Runs
+run = Runs([Path(sys.argv[1])]).find("mine")
+index = TurnIndex(run.path / "episodes")
+index.read_all()
+gc.disable()
+search = find_turns(run, index, "plain", limit=100)
+next(line for line in search if line.hit)
+holder = [search]
+holder.append(holder)
+del search, holder
+with threading._shutdown_locks_lock:  # as a thread that begins holds it
+    gc.collect()
+print("ended")
+"""
+
+
+@pytest.mark.slow
+def test_a_search_whose_reader_leaves_holds_up_nobody(run):
+    """The garbage collector ends it, also where a new thread holds the lock of threads."""
+    command = [sys.executable, "-c", LEAVES, str(run.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "ended\n"

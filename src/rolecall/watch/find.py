@@ -28,6 +28,9 @@ FACETS = ("agent", "source", "finish", "task", "error")
 MOST_VALUES = 20  # of a facet
 SAY_S = 0.2  # after which a line says how far the search is
 AHEAD = 4  # steps whose texts are read before they are needed
+# Of all searches: a search whose reader has left is ended by the garbage collector, in any thread
+# and with any lock held, so it must not wait for threads of its own to end.
+READERS = ThreadPoolExecutor(2, thread_name_prefix="rolecall-find")
 BEFORE, AFTER = 60, 160  # characters of a snippet around its first match
 
 
@@ -106,14 +109,13 @@ def _search_columns(run: WatchedRun, search: Search, columns: Columns) -> Iterat
         rows = rows[: search.limit - search.hits]
     before = search.steps
     numbers = np.flatnonzero(np.diff(columns.step[rows])) + 1
-    with ThreadPoolExecutor(2) as pool:
-        waiting: deque[Future[tuple[int, Array, pa.Table | None]]] = deque()
-        for group in np.split(rows, numbers) if len(rows) else ():
-            waiting.append(pool.submit(_read_step, run, search.query, columns, group))
-            if len(waiting) > AHEAD:
-                yield from _take_step(search, columns, *waiting.popleft().result())
-        while waiting:
+    waiting: deque[Future[tuple[int, Array, pa.Table | None]]] = deque()
+    for group in np.split(rows, numbers) if len(rows) else ():
+        waiting.append(READERS.submit(_read_step, run, search.query, columns, group))
+        if len(waiting) > AHEAD:
             yield from _take_step(search, columns, *waiting.popleft().result())
+    while waiting:
+        yield from _take_step(search, columns, *waiting.popleft().result())
     search.steps = before + len(np.unique(columns.step))
     yield None
 
