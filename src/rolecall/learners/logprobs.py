@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 LARGEST_LOGITS = 2**26  # that are held at once, 256 MB in float32
-BLOCK = 2**18  # logits whose entropies are computed at once, so that they stay in a cache
+# Logits whose entropies are computed at once: as many as stay in a processor's cache, and more on a
+# GPU, whose kernels should be few.
+CPU_BLOCK, GPU_BLOCK = 2**18, 2**24
 
 Entropy = Literal["value", "gradient"] | None
 
@@ -42,7 +44,8 @@ def logits_to_logprobs(
 def measure_entropies(logits: Tensor, temperature: Tensor) -> Tensor:
     """Return the entropies [M], in nats, of logits [M, V] / temperature [M], without a gradient."""
     entropies = torch.empty_like(temperature, dtype=torch.float32)
-    rows = max(1, BLOCK // logits.shape[1])
+    block = CPU_BLOCK if logits.device.type == "cpu" else GPU_BLOCK
+    rows = max(1, block // logits.shape[1])
     for start in range(0, len(logits), rows):
         chunk = slice(start, start + rows)
         logprobs = (logits[chunk].float() / temperature[chunk, None]).log_softmax(-1)
