@@ -1,7 +1,7 @@
 """Holds a few narrow columns of all turns of a run in memory, the newest step first.
 
 A run may have a million turns, so texts become numbers: a column of names holds places in a list.
-Texts and tokens stay in the files.
+Texts and tokens stay in the files. What was read is kept in the user's cache for the next server.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rolecall.storage.numbered import iterate_numbered
+from rolecall.watch.index_cache import KeptIndex, load_index, save_index
 from rolecall.watch.tables import read_table
 
 if TYPE_CHECKING:
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 NAMED = {"agent": np.uint16, "task": np.int32, "source": np.uint16, "finish": np.uint16}
 FLAGS = ("valid", "trained", "chosen")
 NUMBERS = ("score", "advantage")
-READ = (*NAMED, *FLAGS, *NUMBERS, "error", "turn", "episode")
+READ = (*NAMED, *FLAGS, *NUMBERS, "error")
+KINDS: dict[str, Any] = (
+    {"row": np.int32, "error": np.uint16}
+    | NAMED
+    | dict.fromkeys(FLAGS, np.bool_)
+    | dict.fromkeys(NUMBERS, np.float32)
+)
+UNSAVED = 0.1  # share of the steps that may be read again by the next server
+LEAST_ROWS = 20_000  # that are worth a file in the cache: fewer are read again in a moment
 Stamp = tuple[int, int, int]  # inode, time and size of a file
 Array = NDArray[Any]
 
@@ -83,13 +92,19 @@ class Joined:
 class TurnIndex:
     """The columns of a run, read in the background and again where a file has changed."""
 
-    def __init__(self, episodes: Path) -> None:
-        self.episodes = episodes
+    def __init__(
+        self, episodes: Path, *, cache: Path | None = None, least_rows: int = LEAST_ROWS
+    ) -> None:
+        """Read the files of a folder; `cache` is a file that keeps what was read of many turns."""
+        self.episodes, self.cache, self.least_rows = episodes, cache, least_rows
         self.names = {name: Names() for name in (*NAMED, "error")}
         self.blocks: dict[int, Block] = {}
         self._joined: Joined | None = None
         self._lock = threading.RLock()
         self._reader: threading.Thread | None = None
+        self._being_read: dict[int, threading.Event] = {}
+        self._unsaved = 0  # steps
+        self._is_loaded = cache is None
 
     def list_files(self) -> dict[int, tuple[Path, Stamp]]:
         """Return the files of all steps, the newest first."""
@@ -111,15 +126,19 @@ class TurnIndex:
             return self._reader
 
     def read_all(self) -> None:
-        """Read all files that are new or have changed."""
-        for _ in self.iterate_columns():
-            continue
+        """Read all files that are new or have changed, but for those that others read just now."""
+        files = self.list_files()
+        with self._lock:
+            self._begin(files)
+        for step, (path, stamp) in files.items():
+            self._add(step, path, stamp, waits=False)
+        self._save()
 
     def iterate_columns(self) -> Iterator[Columns]:
         """Yield the rows of all steps, newest first: those that are read at once, others singly."""
         files = self.list_files()
         with self._lock:
-            self._forget_changed(files)
+            self._begin(files)
             joined = self._join()
         indexed = set(joined.steps)
         pending: list[int] = []
@@ -130,30 +149,73 @@ class TurnIndex:
             if pending:
                 yield self._slice(joined, pending)
                 pending = []
-            block = self._add(step, path, stamp)
-            yield Columns(np.full(len(block), step, np.int32), block.values, self.names)
+            if (block := self._add(step, path, stamp)) is not None:
+                yield Columns(np.full(len(block), step, np.int32), block.values, self.names)
         if pending:
             yield self._slice(joined, pending)
 
-    def is_whole(self) -> bool:
-        """Return whether all files are read as they are now."""
-        files = self.list_files()
-        with self._lock:
-            return {step: stamp for step, (_, stamp) in files.items()} == {
-                step: block.stamp for step, block in self.blocks.items()
-            }
-
-    def add_block(self, step: int, block: Block) -> None:
-        with self._lock:
-            self.blocks[step] = block
-            self._joined = None
-
-    def _add(self, step: int, path: Path, stamp: Stamp) -> Block:
-        block = self.blocks.get(step)
-        if block is None or block.stamp != stamp:
+    def _add(self, step: int, path: Path, stamp: Stamp, *, waits: bool = True) -> Block | None:
+        """Return the block of a step, which one thread reads while others wait for it or go on."""
+        while True:
+            with self._lock:
+                block = self.blocks.get(step)
+                if block is not None and block.stamp == stamp:
+                    return block
+                reading = self._being_read.get(step)
+                if reading is None:
+                    own = self._being_read[step] = threading.Event()
+                    break
+            if not waits:
+                return None
+            reading.wait()
+        try:
             block = read_block(path, stamp, self.names)
-            self.add_block(step, block)
-        return block
+            with self._lock:
+                self.blocks[step], self._joined = block, None
+                self._unsaved += 1
+            return block
+        finally:
+            with self._lock:
+                del self._being_read[step]
+            own.set()
+
+    def _begin(self, files: dict[int, tuple[Path, Stamp]]) -> None:
+        """Load what the cache keeps, once, and forget what is no longer so."""
+        if not self._is_loaded:
+            self._is_loaded = True
+            self._load()
+        self._forget_changed(files)
+
+    def _load(self) -> None:
+        kept = None if self.cache is None else load_index(self.cache, KINDS)
+        if kept is None or self.blocks:
+            return
+        self.names = {name: Names(kept.names.get(name)) for name in self.names}
+        ends = np.cumsum(kept.lengths).tolist() if kept.lengths else []
+        for number, step in enumerate(kept.steps):
+            rows = slice(ends[number] - kept.lengths[number], ends[number])
+            values = {name: column[rows] for name, column in kept.values.items()}
+            self.blocks[step] = Block(kept.stamps[number], values, kept.missing[number])
+
+    def _save(self) -> None:
+        """Keep what was read in the cache, unless nearly all of it is there."""
+        with self._lock:
+            if self.cache is None or self._unsaved <= UNSAVED * len(self.blocks):
+                return
+            joined = self._join()
+            if len(joined.step) < self.least_rows:
+                return
+            self._unsaved = 0
+            blocks = [self.blocks[step] for step in joined.steps]
+            kept = KeptIndex(
+                steps=list(joined.steps),
+                stamps=[block.stamp for block in blocks],
+                lengths=[len(block) for block in blocks],
+                missing=[block.missing for block in blocks],
+                names={name: list(names.texts) for name, names in self.names.items()},
+                values=joined.values,
+            )
+        save_index(self.cache, kept)
 
     def _forget_changed(self, files: dict[int, tuple[Path, Stamp]]) -> None:
         """Drop the steps whose files are gone or are others: a resumed run does them again."""
@@ -208,15 +270,11 @@ def read_block(path: Path, stamp: Stamp, names: Mapping[str, Names]) -> Block:
         column = table[name].to_numpy() if name in present else np.full(rows, np.nan)
         values[name] = np.asarray(column, dtype=np.float32)
     values["error"] = _error_codes(table, names["error"]).astype(np.uint16)
-    values["episode"] = _codes(table, "episode", Names()).astype(np.int32)
     return Block(stamp, values)
 
 
 def _empty() -> dict[str, Array]:
-    kinds: dict[str, Any] = dict(NAMED)
-    kinds |= dict.fromkeys(FLAGS, np.bool_) | dict.fromkeys(NUMBERS, np.float32)
-    kinds |= {"row": np.int32, "episode": np.int32, "error": np.uint16}
-    return {name: np.zeros(0, kind) for name, kind in kinds.items()}
+    return {name: np.zeros(0, kind) for name, kind in KINDS.items()}
 
 
 def _codes(table: pa.Table, name: str, names: Names) -> Array:

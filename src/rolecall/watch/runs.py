@@ -97,14 +97,18 @@ def name_runs(folders: list[Path]) -> dict[str, Path]:
     it.
     """
     named: dict[str, Path] = {}
+    seen: set[str] = set()  # a run that two folders lead to is one run
     for folder in folders:
         root = folder.absolute()
         for path in _iterate_runs(root, MOST_DEPTH, set()):
+            if (real := os.path.realpath(path)) in seen:
+                continue
+            seen.add(real)
             relative = path.relative_to(root).as_posix()
             name = root.name if relative == "." else relative
             number = 2
             unique = name if name not in named else f"{root.name}/{name}"
-            while unique in named and named[unique] != path:
+            while unique in named:
                 unique, number = f"{name} ({number})", number + 1
             named[unique] = path
     return {name: path for name, path in named.items() if _is_text(name)}

@@ -18,6 +18,7 @@ from rolecall.watch.compare import answer_compare
 from rolecall.watch.find import find_turns
 from rolecall.watch.group import answer_group
 from rolecall.watch.index import TurnIndex
+from rolecall.watch.index_cache import choose_file
 from rolecall.watch.jobs import Jobs, Order
 from rolecall.watch.matrix import answer_matrix
 from rolecall.watch.models import FindLine, Model, Session
@@ -69,7 +70,10 @@ class Watch:
     def index(self, run: WatchedRun) -> TurnIndex:
         """Return the index of a run, of which the newest few are kept."""
         with self.lock:
-            index = self.indexes.setdefault(run.path, TurnIndex(run.path / "episodes"))
+            if run.path not in self.indexes:
+                episodes = run.path / "episodes"
+                self.indexes[run.path] = TurnIndex(episodes, cache=choose_file(episodes))
+            index = self.indexes[run.path]
             self.indexes.move_to_end(run.path)
             while len(self.indexes) > MOST_INDEXES:
                 self.indexes.popitem(last=False)

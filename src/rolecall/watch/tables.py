@@ -47,7 +47,7 @@ def read_table(
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(file) as opened:
+        with parquet.ParquetFile(file, pre_buffer=False) as opened:
             present = set(opened.schema_arrow.names)
             names = [name for name in columns if name in present]
             conditions = [one for one in where or () if one[0] in present]
@@ -65,17 +65,6 @@ def read_table(
         return table, []
     why = "an earlier version wrote this file"
     return table, [Missing(what=f"{', '.join(absent)} of {file.name}", why=why)]
-
-
-def list_columns(file: Path) -> set[str]:
-    """Return the names of a file's columns; none where it cannot be read."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        return set(parquet.read_schema(file).names)
-    except (OSError, pa.ArrowException):
-        return set()
 
 
 def first_words(error: BaseException) -> str:
