@@ -116,8 +116,13 @@ def _search_columns(run: WatchedRun, search: Search, columns: Columns) -> Iterat
             yield from _take_step(search, columns, *waiting.popleft().result())
     while waiting:
         yield from _take_step(search, columns, *waiting.popleft().result())
-    search.steps = before + len(np.unique(columns.step))
+    search.steps = before + _count_steps(columns.step)
     yield None
+
+
+def _count_steps(step: Array) -> int:
+    """Return how many steps a column of steps holds, each in one stretch."""
+    return int(np.count_nonzero(np.diff(step))) + bool(len(step))
 
 
 def _read_step(

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecall.storage.numbered import iterate_numbered
 from rolecall.watch.index_cache import KeptIndex, load_index, save_index
+from rolecall.watch.step_files import Stamp, name_step, stamp_steps
 from rolecall.watch.tables import read_table
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ KINDS: dict[str, Any] = (
 )
 UNSAVED = 0.1  # share of the steps that may be read again by the next server
 LEAST_ROWS = 20_000  # that are worth a file in the cache: fewer are read again in a moment
-Stamp = tuple[int, int, int]  # inode, time and size of a file
 Array = NDArray[Any]
 
 
@@ -106,17 +105,6 @@ class TurnIndex:
         self._unsaved = 0  # steps
         self._is_loaded = cache is None
 
-    def list_files(self) -> dict[int, tuple[Path, Stamp]]:
-        """Return the files of all steps, the newest first."""
-        files: dict[int, tuple[Path, Stamp]] = {}
-        for step, path in reversed([*iterate_numbered(self.episodes, "parquet")]):
-            try:
-                status = path.stat()
-            except OSError:  # it was removed meanwhile
-                continue
-            files[step] = path, (status.st_ino, status.st_mtime_ns, status.st_size)
-        return files
-
     def read_in_background(self) -> threading.Thread:
         """Read what is not read yet in a thread, which is returned."""
         with self._lock:
@@ -127,34 +115,34 @@ class TurnIndex:
 
     def read_all(self) -> None:
         """Read all files that are new or have changed, but for those that others read just now."""
-        files = self.list_files()
+        stamps = stamp_steps(self.episodes)
         with self._lock:
-            self._begin(files)
-        for step, (path, stamp) in files.items():
-            self._add(step, path, stamp, waits=False)
+            self._begin(stamps)
+        for step, stamp in stamps.items():
+            self._add(step, stamp, waits=False)
         self._save()
 
     def iterate_columns(self) -> Iterator[Columns]:
         """Yield the rows of all steps, newest first: those that are read at once, others singly."""
-        files = self.list_files()
+        stamps = stamp_steps(self.episodes)
         with self._lock:
-            self._begin(files)
+            self._begin(stamps)
             joined = self._join()
         indexed = set(joined.steps)
         pending: list[int] = []
-        for step, (path, stamp) in files.items():
+        for step, stamp in stamps.items():
             if step in indexed:
                 pending.append(step)
                 continue
             if pending:
                 yield self._slice(joined, pending)
                 pending = []
-            if (block := self._add(step, path, stamp)) is not None:
+            if (block := self._add(step, stamp)) is not None:
                 yield Columns(np.full(len(block), step, np.int32), block.values, self.names)
         if pending:
             yield self._slice(joined, pending)
 
-    def _add(self, step: int, path: Path, stamp: Stamp, *, waits: bool = True) -> Block | None:
+    def _add(self, step: int, stamp: Stamp, *, waits: bool = True) -> Block | None:
         """Return the block of a step, which one thread reads while others wait for it or go on."""
         while True:
             with self._lock:
@@ -169,7 +157,7 @@ class TurnIndex:
                 return None
             reading.wait()
         try:
-            block = read_block(path, stamp, self.names)
+            block = read_block(self.episodes / name_step(step), stamp, self.names)
             with self._lock:
                 self.blocks[step], self._joined = block, None
                 self._unsaved += 1
@@ -179,12 +167,12 @@ class TurnIndex:
                 del self._being_read[step]
             own.set()
 
-    def _begin(self, files: dict[int, tuple[Path, Stamp]]) -> None:
+    def _begin(self, stamps: dict[int, Stamp]) -> None:
         """Load what the cache keeps, once, and forget what is no longer so."""
         if not self._is_loaded:
             self._is_loaded = True
             self._load()
-        self._forget_changed(files)
+        self._forget_changed(stamps)
 
     def _load(self) -> None:
         kept = None if self.cache is None else load_index(self.cache, KINDS)
@@ -217,13 +205,9 @@ class TurnIndex:
             )
         save_index(self.cache, kept)
 
-    def _forget_changed(self, files: dict[int, tuple[Path, Stamp]]) -> None:
+    def _forget_changed(self, stamps: dict[int, Stamp]) -> None:
         """Drop the steps whose files are gone or are others: a resumed run does them again."""
-        changed = [
-            step
-            for step, block in self.blocks.items()
-            if step not in files or files[step][1] != block.stamp
-        ]
+        changed = [step for step, block in self.blocks.items() if stamps.get(step) != block.stamp]
         for step in changed:
             del self.blocks[step]
             self._joined = None

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rolecall.storage.numbered import iterate_numbered
 from rolecall.storage.run_folder import STAGES
 from rolecall.watch.configs import RunConfig, read_config
 from rolecall.watch.refusals import UnknownNameError
 from rolecall.watch.series import SeriesReader
+from rolecall.watch.step_files import list_step_numbers, name_step
 
 MOST_DEPTH = 4  # folders below the one that is watched
 LOOK_S = 2.0  # after which folders are looked through again
@@ -36,14 +36,14 @@ class WatchedRun:
         return self._config[1]
 
     def episode_file(self, step: int) -> Path:
-        return self.path / "episodes" / f"step-{step:06d}.parquet"
+        return self.path / "episodes" / name_step(step)
 
     def update_file(self, step: int) -> Path:
-        return self.path / "updates" / f"step-{step:06d}.parquet"
+        return self.path / "updates" / name_step(step)
 
     def list_steps(self) -> list[int]:
         """Return the steps whose episodes are on disk, rising."""
-        return [step for step, _ in iterate_numbered(self.path / "episodes", "parquet")]
+        return list_step_numbers(self.path / "episodes")
 
     def choose_step(self, step: int | None) -> int:
         """Return a step with episodes, the newest one for None; raises UnknownNameError."""
