@@ -1,5 +1,5 @@
 // Binds keys of the page: each view names its own, and the help overlay lists those that are bound.
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 export interface Binding {
   key: string;
@@ -9,9 +9,12 @@ export interface Binding {
 
 const bound = new Map<symbol, Binding[]>();
 
-/** Binds keys while a part is shown; of two parts that bind a key the later one has it. */
+/**
+ * Binds keys while a part is shown; of two parts that bind a key the later one has it. They are bound
+ * before what is shown can be seen, so that no key meets the view before.
+ */
 export function useKeys(bindings: Binding[]): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const owner = Symbol();
     bound.set(owner, bindings);
     return () => void bound.delete(owner);
