@@ -129,7 +129,7 @@ export interface Link {
   href: string;
 }
 /**
- * What is wrong, in a sentence, with the key to change and what shows it.
+ * Says what is wrong, in a sentence, with the key to change and what shows it.
  */
 export interface Advice {
   kind: string;
@@ -160,7 +160,7 @@ export interface Run {
   missing: Missing[];
 }
 /**
- * What was written since a cursor.
+ * Holds what was written since a cursor.
  */
 export interface Changes {
   cursor: string;
@@ -310,7 +310,7 @@ export interface ToolCall {
   seconds: number | null;
 }
 /**
- * What a coach said of a turn.
+ * Holds what a coach said of a turn.
  */
 export interface CoachPass {
   name: string;
@@ -327,7 +327,7 @@ export interface CreditTerm {
   formula: string;
 }
 /**
- * How a turn came by its advantage.
+ * Explains how a turn came by its advantage.
  */
 export interface Why {
   outcome: number;
@@ -451,7 +451,7 @@ export interface SpikeToken {
   measured: number | null;
 }
 /**
- * How much of an optimizer step's estimate is one agent's.
+ * Says how much of an optimizer step's estimate is one agent's.
  */
 export interface SpikeAgent {
   agent: string;
@@ -464,7 +464,7 @@ export interface SpikeAgent {
   grad_norm: number | null;
 }
 /**
- * How much of an optimizer step's estimate is one turn's.
+ * Says how much of an optimizer step's estimate is one turn's.
  */
 export interface SpikeTurn {
   turn: string;
@@ -478,7 +478,7 @@ export interface SpikeTurn {
   share: number;
 }
 /**
- * Where the gradient of a step came from: agents, turns, tokens.
+ * Says where the gradient of a step came from: agents, turns, tokens.
  */
 export interface Spikes {
   run: string;
@@ -586,7 +586,7 @@ export interface PromptVersion {
   example: Link;
 }
 /**
- * How what an agent is told has changed.
+ * Shows how the messages to an agent have changed.
  */
 export interface AgentPrompts {
   agent: string;
@@ -604,7 +604,7 @@ export interface Prompts {
   of_steps: number;
 }
 /**
- * What a coach said of one turn.
+ * Holds what a coach said of one turn, in a list.
  */
 export interface CoachRow {
   step: number;
@@ -617,7 +617,7 @@ export interface CoachRow {
   reasoning: string;
 }
 /**
- * What coaches said, and whether that goes with the outcome.
+ * Shows what coaches said, and whether that goes with the outcome.
  */
 export interface CoachPage {
   run: string;
@@ -635,7 +635,7 @@ export interface CoachPage {
   missing: Missing[];
 }
 /**
- * How one tool was used by one agent in one step.
+ * Shows how one tool was used by one agent in one step.
  */
 export interface ToolRow {
   agent: string;
@@ -675,7 +675,7 @@ export interface RoleCell {
   links_wrong: Link[];
 }
 /**
- * What verdicts say, and whether they are true.
+ * Shows what verdicts say, and whether they are true.
  */
 export interface Roles {
   run: string;
@@ -715,7 +715,7 @@ export interface Job {
   } | null;
 }
 /**
- * What this server allows.
+ * Says what this server allows.
  */
 export interface Session {
   version: string;
