@@ -34,14 +34,22 @@ def load_object(text: str | None) -> JsonObject:
 
 
 def clean(value: Any) -> Any:
-    """Return a value of JSON with `?` for what UTF-8 cannot hold, in all of its texts."""
+    """Return a value of JSON or YAML with `?` for what UTF-8 cannot hold, in all of its texts.
+
+    Names of keys are texts: in YAML they can also be numbers.
+    """
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, list):
         return [clean(one) for one in value]
     if isinstance(value, dict):
-        return {encodable(name): clean(one) for name, one in value.items()}
+        return {encodable(str(name)): clean(one) for name, one in value.items()}
     return value
+
+
+def list_objects(value: Any) -> list[JsonObject]:
+    """Return the objects of a list; none of a value that is no list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def finite(value: object) -> float | None:

@@ -9,6 +9,8 @@ from rolecall.storage.episode_io import read_parquet
 from rolecall.watch.models import Missing
 from rolecall.watch.tables import first_words
 
+UNREADABLE = (OSError, ValueError, TypeError, AttributeError, RecursionError)
+
 
 def read_attempts(
     file: Path, task: str, source: str | None = None
@@ -23,8 +25,8 @@ def read_attempts(
     except KeyError as error:
         why = f"an earlier version wrote {file.name}, without {error.args[0]}"
         return [], [Missing(what="credit", why=why)]
-    except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+    except (*UNREADABLE, pa.ArrowException) as error:
         why = f"{file.name} cannot be read as episodes: {first_words(error)}"
         return [], [Missing(what="credit", why=why)]
     mine = [episode for episode in episodes if source in (None, episode.task.source)]
-    return sorted(mine, key=lambda episode: episode.attempt), []
+    return sorted(mine, key=lambda episode: episode.attempt or 0), []

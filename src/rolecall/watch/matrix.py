@@ -33,7 +33,7 @@ def answer_matrix(run: WatchedRun, name: str | None) -> Matrix:
     if chosen not in named:
         raise UnknownNameError(f"run {run.name!r} has no matrix {chosen!r}")
     table = named[chosen]
-    labels = _labels(record, [str(one) for one in table.get("runs") or ()])
+    labels = _labels(record, _texts(table.get("runs")))
     return Matrix(
         run=run.name,
         name=chosen,
@@ -58,7 +58,7 @@ def _read(file: Path) -> tuple[JsonObject, str]:
 
 
 def _name(table: JsonObject) -> str:
-    others = ", ".join(str(one) for one in table.get("others") or ())
+    others = ", ".join(_texts(table.get("others")))
     return f"{table.get('agent', '')} with {others}"
 
 
@@ -79,11 +79,15 @@ def _labels(record: JsonObject, letters: list[str]) -> list[str]:
 def _note(record: JsonObject, table: JsonObject) -> str:
     owner = table.get("of")
     whose = "the team's score" if owner == "team" else f"{owner}'s own score"
-    others = ", ".join(str(one) for one in table.get("others") or ())
+    others = ", ".join(_texts(table.get("others")))
     return (
         f"{whose}: {table.get('agent')} of the row's run, {others} of the column's; "
         f"{record.get('num_tasks', '?')} tasks, {record.get('samples', '?')} attempts at each"
     )
+
+
+def _texts(values: Any) -> list[str]:
+    return [str(one) for one in values] if isinstance(values, list) else []
 
 
 def _numbers(values: Any) -> list[list[Number]]:

@@ -17,7 +17,7 @@ def answer_run(run: WatchedRun, rows: Rows) -> Run:
     """Return all series of a run with its team, evaluations and advice."""
     metrics = run.series.refresh()
     cursor, config = run.series.cursor, run.config
-    missing = []
+    advice, missing = advise_run(run)
     if metrics.damaged:
         why = f"{metrics.damaged} lines of it are damaged and left out"
         missing.append(Missing(what="metrics.jsonl", why=why))
@@ -32,7 +32,7 @@ def answer_run(run: WatchedRun, rows: Rows) -> Run:
         steps=list(metrics.steps),
         series={name: metrics.values(name) for name in names},
         evaluations=list(metrics.evaluations),
-        advice=advise_run(run),
+        advice=advice,
         chapters=read_chapters(run.path),
         cursor=cursor,
         kinds=list_kinds(run),

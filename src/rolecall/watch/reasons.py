@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rolecall.core.json_types import Record
-from rolecall.watch.clean_json import load_object
+from rolecall.watch.clean_json import list_objects, load_object
 from rolecall.watch.links import SHOWN, link_episode, link_turn, link_view
 from rolecall.watch.models import Number, Reason
 from rolecall.watch.signs import read_left_out
@@ -84,9 +84,9 @@ class _Collector:
         for row in turns:
             if '"calls"' not in (row["info"] or ""):
                 continue
-            for call in load_object(row["info"]).get("calls") or ():
+            for call in list_objects(load_object(row["info"]).get("calls")):
                 calls += 1
-                if isinstance(call, dict) and (problem := str(call.get("problem", ""))):
+                if problem := str(call.get("problem") or ""):
                     problems.setdefault(problem, []).append(row)
         for problem, rows in problems.items():
             name = TOOL_PROBLEMS.get(problem, problem)

@@ -102,7 +102,7 @@ class SeriesReader:
                 with self.path.open("rb") as file:
                     self._check_same(file)
                     self._read(file)
-            except FileNotFoundError:
+            except OSError:
                 if self.offset:
                     self._begin_anew(0)
             return self.metrics

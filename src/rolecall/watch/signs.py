@@ -40,7 +40,7 @@ def judge_group(rows: Sequence[Record]) -> tuple[Sign, str]:
     trained = [row for row in rows if row["turn"] is not None and row["trained"]]
     advantages = [row["advantage"] for row in trained if row["advantage"] is not None]
     if any(advantages):
-        agents = sorted({row["agent"] for row in trained if row["advantage"]})
+        agents = sorted({row["agent"] or "" for row in trained if row["advantage"]})
         return "signal", (
             f"turns of {', '.join(agents)} have advantages from {fmt_signed(min(advantages))} to "
             f"{fmt_signed(max(advantages))}"

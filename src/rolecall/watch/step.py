@@ -31,6 +31,7 @@ def answer_step(run: WatchedRun, step: int | None) -> Step:
     groups = [_row(key, turns) for key, turns in group_rows(rows.records).items()]
     metrics = run.series.refresh().at_step(number)
     norms, missing = read_norms(run, number, metrics)
+    advice, without_advice = advise_step(run, number)
     return Step(
         run=run.name,
         step=number,
@@ -39,8 +40,8 @@ def answer_step(run: WatchedRun, step: int | None) -> Step:
         groups=sorted(groups, key=lambda group: (ORDER[group.sign], group.source, group.task)),
         norms=norms,
         reasons=collect_reasons(run.name, number, rows.records, metrics),
-        advice=advise_step(run, number),
-        missing=[*rows.missing, *missing],
+        advice=advice,
+        missing=[*rows.missing, *missing, *without_advice],
     )
 
 
@@ -51,7 +52,7 @@ def _row(key: tuple[str, str], turns: Sequence[Record]) -> GroupRow:
     for row in turns:
         advantage = finite(row["advantage"])
         if row["turn"] is not None and advantage is not None:
-            spans.setdefault(row["agent"], []).append(advantage)
+            spans.setdefault(row["agent"] or "", []).append(advantage)
     scores: list[Number] = [finite(row["score"]) for row in firsts]
     return GroupRow(
         source=key[0],

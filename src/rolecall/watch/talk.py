@@ -13,7 +13,7 @@ from rolecall.core.tags import thinking, visible
 from rolecall.core.types import Episode
 from rolecall.core.types import Turn as RecordedTurn
 from rolecall.runtime.turn_order import joint_steps
-from rolecall.watch.clean_json import finite, load_object
+from rolecall.watch.clean_json import finite, list_objects, load_object
 from rolecall.watch.episodes import read_attempts
 from rolecall.watch.group import show_reference
 from rolecall.watch.models import Attempt, CoachPass, Message, Talk, ToolCall, Turn, Why
@@ -46,6 +46,8 @@ def answer_talk(run: WatchedRun, step: int | None, episode: str, split: str | No
     read = read_rows(file, COLUMNS, [("task", "=", task)])
     optional = read_rows(file, ("turn", *OPTIONAL, *TOKENS), [("episode", "=", episode)]).records
     attempts = by_episode(read.records)
+    if episode not in attempts:
+        raise UnknownNameError(f"{file.name} of {run.name!r} does not name its episodes")
     source = attempts[episode][0]["source"]
     rows = attempts[episode]
     episodes, missing = read_attempts(file, task, source or "")
@@ -108,7 +110,7 @@ def find_file(
 
 def list_agents(rows: Sequence[Record]) -> list[str]:
     """Return the agents in the order in which they first speak, which are the lanes."""
-    return [*dict.fromkeys(row["agent"] for row in rows if row["turn"] is not None)]
+    return [*dict.fromkeys(row["agent"] or "" for row in rows if row["turn"] is not None)]
 
 
 def place_turns(rows: Sequence[Record]) -> dict[str, int]:
@@ -152,7 +154,7 @@ def _turn(row: Record, extra: Record, lanes: list[str], graph: dict[str, int], w
         agent=row["agent"] or "",
         policy=row["policy"] or "",
         path=".".join(map(str, row["path"] or ())),
-        lane=lanes.index(row["agent"]),
+        lane=lanes.index(row["agent"] or ""),
         column=graph[row["turn"]],
         parents=list(row["parents"] or ()),
         text=visible(text) if thinking(text) else text,
@@ -173,7 +175,7 @@ def _turn(row: Record, extra: Record, lanes: list[str], graph: dict[str, int], w
         ended_s=finite(extra["ended_s"]),
         version=versions[0] if versions else None,
         verdict=str(info.get("verdict", "")),
-        tools=[_call(call) for call in info.get("calls") or () if isinstance(call, dict)],
+        tools=[_call(call) for call in list_objects(info.get("calls"))],
         coach=read_coach(info),
         coach_error=str(info.get("coach_error", "")),
         why=why,
@@ -194,10 +196,14 @@ def read_coach(info: JsonObject) -> list[CoachPass]:
             name=name,
             score=finite(one.get("score")) or 0.0,
             reasoning=str(one.get("reasoning", "")),
-            cost_usd=finite((one.get("usage") or {}).get("cost_usd")),
+            cost_usd=_read_cost(one.get("usage")),
         )
         for name, one in passes
     ]
+
+
+def _read_cost(usage: Any) -> float | None:
+    return finite(usage.get("cost_usd")) if isinstance(usage, dict) else None
 
 
 def _call(call: JsonObject) -> ToolCall:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from rolecall.core.json_types import Record
-from rolecall.watch.clean_json import finite, load_object
+from rolecall.watch.clean_json import finite, list_objects, load_object
 from rolecall.watch.links import SHOWN, link_turn
 from rolecall.watch.models import Missing, Number, ToolRow, ToolsPage
 from rolecall.watch.runs import WatchedRun
@@ -60,22 +60,21 @@ def collect_uses(turns: Sequence[Record]) -> dict[tuple[str, str], Use]:
     for row in turns:
         if '"calls"' not in (row["info"] or ""):
             continue
-        for call in load_object(row["info"]).get("calls") or ():
-            if isinstance(call, dict):
-                use = uses[row["agent"] or "", str(call.get("name", ""))]
-                use.calls += 1
-                use.turns[row["turn"]] = row
-                if (seconds := finite(call.get("seconds"))) is not None:
-                    use.seconds.append(seconds)
-                if problem := str(call.get("problem") or ""):
-                    use.problems[problem] += 1
-                    use.failing.append(row)
+        for call in list_objects(load_object(row["info"]).get("calls")):
+            use = uses[row["agent"] or "", str(call.get("name", ""))]
+            use.calls += 1
+            use.turns[row["turn"]] = row
+            if (seconds := finite(call.get("seconds"))) is not None:
+                use.seconds.append(seconds)
+            if problem := str(call.get("problem") or ""):
+                use.problems[problem] += 1
+                use.failing.append(row)
     return uses
 
 
 def _row(run: str, step: int, key: tuple[str, str], use: Use, turns: Sequence[Record]) -> ToolRow:
     agent, tool = key
-    without = [r for r in turns if r["agent"] == agent and r["turn"] not in use.turns]
+    without = [r for r in turns if (r["agent"] or "") == agent and r["turn"] not in use.turns]
     refused, timed_out = use.problems.get("refused", 0), use.problems.get("timeouts", 0)
     examples = [*use.failing, *use.turns.values()][:SHOWN]
     return ToolRow(
