@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,15 +19,17 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from rolecall.core.json_types import JsonObject
-from rolecall.watch.clean_json import finite, load_object
+from rolecall.watch.clean_json import finite, list_objects, load_object
 from rolecall.watch.models import Job, Model
 from rolecall.watch.refusals import BusyError, Unanswerable, UnknownNameError
-from rolecall.watch.runs import WatchedRun
+from rolecall.watch.runs import WatchedRun, stamp
 
 STOP_S = 5.0  # that a process has to end by itself
 KEPT = 20  # jobs whose results stay
 ERROR_CHARS = 2000
+SAY_CHARS = 30_000  # Linux takes 128 KiB an argument, and a character has up to 4 bytes
 NICE = 10
+Norms = dict[tuple[str, int], float]  # by turn and token
 
 
 class Order(Model):
@@ -37,7 +41,7 @@ class Order(Model):
     step: int = Field(ge=0, le=10**9)
     turn: str = Field("", max_length=1000)
     episode: str = Field("", max_length=1000)
-    say: str | None = Field(None, max_length=100_000)
+    say: str | None = Field(None, max_length=SAY_CHARS)
     draws: int = Field(16, ge=2, le=1024)
     checkpoint: str | None = Field(None, pattern=r"^(latest|best|first|step-[0-9]{1,9})$")
 
@@ -50,6 +54,7 @@ class _Running:
     command: list[str]
     process: subprocess.Popen[bytes]
     folder: tempfile.TemporaryDirectory[str]
+    stamp: object  # of the step's file when it began: a run that went back does the step again
     began: float = field(default_factory=time.time)
     ended: float | None = None
     is_cancelled: bool = False
@@ -74,11 +79,12 @@ class Jobs:
         with self._lock:
             if any(job.is_running for job in self._jobs.values()):
                 raise BusyError("another replay is running; stop it, or wait until it ends")
+            command = write_command(order, run.path)
             self._number += 1
             name = str(self._number)
             folder = tempfile.TemporaryDirectory(prefix="rolecall-watch-")
-            command = write_command(order, run.path)
-            self._jobs[name] = _Running(order, command, _spawn(command, Path(folder.name)), folder)
+            process, state = _spawn(command, Path(folder.name)), stamp(run.episode_file(order.step))
+            self._jobs[name] = _Running(order, command, process, folder, state)
             for old in list(self._jobs)[:-KEPT]:
                 self._jobs.pop(old).folder.cleanup()
         return self.look(name)
@@ -116,16 +122,15 @@ class Jobs:
             _stop(job.process)
         return self.look(name)
 
-    def read_measured(self, run: str, step: int) -> dict[tuple[str, int], float]:
-        """Return the norms that a job has measured of a step's tokens, by turn and token."""
-        for job in reversed(list(self._jobs.values())):
+    def find_measured(self, run: WatchedRun, step: int) -> tuple[str, Norms]:
+        """Return the newest job that measures a step, and the norms that it has measured."""
+        current = stamp(run.episode_file(step))
+        for name, job in reversed(list(self._jobs.items())):
             order = job.order
-            if (order.kind, order.run, order.step) == ("spikes", run, step) and not job.is_running:
-                tokens = (_read_result(job) or {}).get("tokens")
-                rows = tokens if isinstance(tokens, list) else []
-                norms = {(row["turn"], row["token"]): finite(row["measured"]) for row in rows}
-                return {key: norm for key, norm in norms.items() if norm is not None}
-        return {}
+            is_same = (order.kind, order.run, order.step) == ("spikes", run.name, step)
+            if is_same and job.stamp == current and not job.is_cancelled:
+                return name, {} if job.is_running else _read_norms(_read_result(job) or {})
+        return "", {}
 
     def close(self) -> None:
         """Stop what runs and forget all results."""
@@ -139,8 +144,10 @@ class Jobs:
 def write_command(order: Order, run: Path) -> list[str]:
     """Return the words of `rolecall` that compute what is ordered.
 
-    Raises Unanswerable where the order lacks a turn or an episode.
+    Raises Unanswerable where the order lacks a turn or an episode, or no command can have it.
     """
+    if any("\0" in (text or "") for text in (order.turn, order.episode, order.say)):
+        raise Unanswerable("a text with the character NUL cannot be sent to a process")
     words = [order.kind, str(run), f"--step={order.step}"]
     if order.kind == "spikes":
         return [*words, "--measure"]
@@ -153,6 +160,12 @@ def write_command(order: Order, run: Path) -> list[str]:
     words.append(f"--turn={name}")
     words += [] if order.checkpoint is None else [f"--checkpoint={order.checkpoint}"]
     return words if order.say is None else [*words, f"--say={order.say}"]
+
+
+def _read_norms(result: JsonObject) -> Norms:
+    tokens = list_objects(result.get("tokens"))
+    norms = {(str(one["turn"]), int(one["token"])): finite(one["measured"]) for one in tokens}
+    return {key: norm for key, norm in norms.items() if norm is not None}
 
 
 def _spawn(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
@@ -174,7 +187,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(STOP_S)
     except subprocess.TimeoutExpired:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # and what it has started
         process.wait()
 
 

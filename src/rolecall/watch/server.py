@@ -6,7 +6,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -82,7 +83,14 @@ class Watch:
 
 def make_app(watch: Watch) -> FastAPI:
     """Return the application with all routes, without the guard around it."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+
+    @asynccontextmanager
+    async def end_jobs(app: FastAPI) -> AsyncIterator[None]:
+        yield  # a signal that ends the server ends its process before anything behind `run()`
+        if watch.jobs is not None:
+            watch.jobs.close()
+
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=end_jobs)
     add_pages(app)
     add_runs(app, watch)
     add_steps(app, watch)
@@ -190,8 +198,10 @@ def add_run_pages(app: FastAPI, watch: Watch) -> None:
     def spikes(run: Name, step: StepNumber = None) -> Response:
         watched = runs.find(run)
         number = watched.choose_step(step)
-        measured = {} if watch.jobs is None else watch.jobs.read_measured(run, number)
-        return answer(answer_spikes(watched, number, measured=measured))
+        job, measured = "", dict[tuple[str, int], float]()
+        if watch.jobs is not None:
+            job, measured = watch.jobs.find_measured(watched, number)
+        return answer(answer_spikes(watched, number, job=job, measured=measured))
 
     @app.get("/api/task")
     def task(run: Name, task: Name, source: Optional = None, steps: Optional = None) -> Response:

@@ -59,11 +59,7 @@ def serve_page(
     if opens_browser:
         webbrowser.open(link)
     options = {"host": address.host, "port": address.port, "log_level": "warning"}
-    try:
-        uvicorn.Server(settings(app, **options)).run()
-    finally:
-        if watch.jobs is not None:
-            watch.jobs.close()
+    uvicorn.Server(settings(app, **options)).run()
 
 
 def guard_app(watch: Watch, address: Address, *, say: Callable[[str], None]) -> Guard:
