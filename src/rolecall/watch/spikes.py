@@ -87,24 +87,22 @@ def answer_spikes(
 def estimate_turn(row: Record, update: Record | None, *, has_updates: bool) -> list[TurnEstimate]:
     """Return the estimates of a turn's tokens, for each optimizer step that trained on it.
 
-    Without a file of updates every trained turn is of step 0 and has ratio 1. Clipped tokens have
-    no gradient.
+    Without a file of updates every trained turn is of step 0 and has ratio 1. A demonstration,
+    which no policy sampled, has ratio 1 too. Clipped tokens have no gradient.
     """
-    if not row["token_ids"] or row["advantages"] is None or row["logprobs"] is None:
+    number = len(row["token_ids"] or ())
+    if not number or not row["trained"] or (has_updates and update is None):
         return []
-    if not row["trained"] or (has_updates and update is None):
+    update = update or dict.fromkeys(UPDATED)
+    sampled = _floats(row["logprobs"] or update["learner_logprobs"] or ())
+    learned = _floats(update["learner_logprobs"] or row["logprobs"] or ())
+    advantages, clipped = _floats(row["advantages"] or ()), update["clipped"]
+    if not len(sampled) == len(learned) == len(advantages) == number:
         return []
-    sampled, advantages = _floats(row["logprobs"]), _floats(row["advantages"])
-    if not len(sampled) == len(advantages) == len(row["token_ids"]):
-        return []
-    learned, is_clipped = sampled, np.zeros(len(sampled), bool)
-    steps: Sequence[int] = (0,)
-    if update is not None:
-        steps = update["optimizer_steps"] or (0,)
-        if update["learner_logprobs"] and len(update["learner_logprobs"]) == len(sampled):
-            learned = _floats(update["learner_logprobs"])
-        if update["clipped"] and len(update["clipped"]) == len(sampled):
-            is_clipped = np.array([bool(one) for one in update["clipped"]])
+    is_clipped = np.zeros(number, bool)
+    if clipped and len(clipped) == number:
+        is_clipped = np.array([bool(one) for one in clipped])
+    steps: Sequence[int] = update["optimizer_steps"] or (0,)
     weight, temperature = _read_scale(row)
     with np.errstate(over="ignore", invalid="ignore"):
         ratios = np.exp(learned - sampled)
