@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from rolecall.core.types import Message
-from rolecall.storage.episode_io import write_parquet
+from rolecall.storage.episode_io import read_parquet, write_parquet
 from rolecall.storage.run_folder import RunFolder
 from rolecall.watch.runs import Runs
 from rolecall.watch.server import Watch, make_app
@@ -148,6 +148,30 @@ def test_spikes_are_estimated_from_weight_ratio_advantage_and_probability(ask):
     assert spikes["turns"][0]["share"] == pytest.approx(1 / 8)
     assert spikes["median"] == {"small": None}
     assert ask("spikes", step=3)["median"] == {"small": 0.5}
+
+
+def test_spikes_rank_demonstrations_which_nobody_sampled(tmp_path):
+    run = RunFolder(write_run(tmp_path / "mine", steps=1))
+    episodes = read_parquet(run.episode_file(1))
+    for turn in (turn for episode in episodes for turn in episode.turns):
+        turn.logprobs = None
+    write_parquet(run.episode_file(1), episodes, step=1)
+    client = TestClient(make_app(Watch(Runs([tmp_path]))))
+    first = client.get("/api/spikes", params={"run": "mine"}).json()["tokens"][0]
+    assert first["ratio"] == 1.0
+    assert first["estimate"] == pytest.approx(1 - math.exp(-0.4), rel=1e-5)
+
+
+def test_advice_names_the_first_failure_and_what_is_usual(ask, run):
+    failed = {"rollout/failures": 2.0, "failures/OSError": 2.0, "error": "OSError: no space"}
+    append_line(run, make_record(4) | failed | {"policy/small/grad_norm": 5.0})
+    append_line(run, make_record(5))
+    by_kind = {one["kind"]: one["text"] for one in ask("step", step=3)["advice"]}
+    assert by_kind == {}
+    write_parquet(RunFolder(run).episode_file(4), [make_episode(4, "add", 0)], step=4)
+    by_kind = {one["kind"]: one["text"] for one in ask("step", step=4)["advice"]}
+    assert by_kind["failed"].endswith("(OSError 2); the first: OSError: no space")
+    assert by_kind["spike"].endswith("is 5, 10 times the median of the steps before")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rolecall.monitor.advice import Problem, check_step, find_problems
+from rolecall.monitor.advice import WINDOW, Problem, check_step, find_problems
 from rolecall.watch.links import link_view
 from rolecall.watch.models import Advice, Missing
 from rolecall.watch.runs import WatchedRun
@@ -14,16 +14,19 @@ SAYS = {"find": "the turns", "step": "the step", "spikes": "where it came from"}
 
 def advise_run(run: WatchedRun) -> tuple[list[Advice], list[Missing]]:
     """Return what the newest step and the alarms of a run show, the worst first."""
-    records = run.series.refresh().records()
+    metrics = run.series.refresh()
+    records = metrics.records(range(len(metrics.steps)))
     policies = run.config.trained_policies()
     return _advise(run, lambda: find_problems(records, run.config.keys, policies))
 
 
 def advise_step(run: WatchedRun, step: int) -> tuple[list[Advice], list[Missing]]:
     """Return what one step shows, the worst first."""
-    records = [one for one in run.series.refresh().records() if one["step"] <= step]
-    if not records or records[-1]["step"] != step:
+    metrics = run.series.refresh()
+    rows = [row for row, number in enumerate(metrics.steps) if number <= step]
+    if not rows or metrics.steps[rows[-1]] != step:
         return [], []
+    records = metrics.records(rows[-WINDOW - 1 :])  # those before it say what is usual
     policies = run.config.trained_policies()
     return _advise(run, lambda: check_step(records, run.config.keys, policies))
 

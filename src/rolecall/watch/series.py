@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -30,6 +31,7 @@ class Metrics:
     steps: list[int] = field(default_factory=list)
     columns: dict[str, array[float]] = field(default_factory=dict)  # NaN: not in that step
     evaluations: list[Evaluation] = field(default_factory=list)
+    errors: dict[int, str] = field(default_factory=dict)  # row -> the first failure of its step
     damaged: int = 0  # lines
 
     def add(self, record: Record) -> None:
@@ -41,6 +43,8 @@ class Metrics:
     def _add_step(self, record: Record) -> None:
         rows = len(self.steps)
         self.steps.append(int(record["step"]))
+        if isinstance(error := record.get("error"), str):
+            self.errors[rows] = error
         for name, value in record.items():
             number = finite(value)
             if number is None or name in NOT_NUMBERS:
@@ -69,12 +73,13 @@ class Metrics:
             name: column[row] for name, column in self.columns.items() if column[row] == column[row]
         }
 
-    def records(self) -> list[Record]:
-        """Return the steps as the records that they were read from, without what is no number."""
+    def records(self, rows: Iterable[int]) -> list[Record]:
+        """Return rows as the records that they were read from, as far as these are kept."""
         return [
-            {"kind": "step", "step": step}
+            {"kind": "step", "step": self.steps[row]}
             | {name: c[row] for name, c in self.columns.items() if c[row] == c[row]}
-            for row, step in enumerate(self.steps)
+            | ({"error": self.errors[row]} if row in self.errors else {})
+            for row in rows
         ]
 
 
