@@ -30,6 +30,7 @@ from rolecall.storage.run_folder import RunFolder
 
 TOKENS = 40  # of a turn
 GROUP = 8  # attempts at a task
+RUNS = 500  # in one list
 TEXT = "so then 12 + 30 is 42 hence the answer boxed wait check again no yes because"
 
 
@@ -98,6 +99,23 @@ def _change(table: pa.Table, step: int, rng: np.random.Generator) -> pa.Table:
     for name, column in changed.items():
         table = table.set_column(table.column_names.index(name), name, column)
     return table
+
+
+def write_many(folder: Path, *, runs: int) -> None:
+    """Write runs of a sweep, each with the keys and the metrics of a small team."""
+    for number in range(runs):
+        run = RunFolder(folder / f"run-{number:03d}")
+        run.path.mkdir(parents=True)
+        team = {name: {"policy": "small", "trainable": True} for name in ("solver", "verifier")}
+        keys = {f"key_{n}": {"a": n, "b": 0.5, "c": None, "d": f"text {n}"} for n in range(30)}
+        config = {"team": team, "trainer": {"steps": 50, "seed": number}, "rollout": keys}
+        run.config.write_text(yaml.safe_dump(config | {"algorithm": "drmas"}))
+        rng = np.random.default_rng(number)
+        with run.metrics.open("w") as metrics:
+            for step in range(1, 51):
+                record = {"kind": "step", "step": step, "score": float(rng.random())}
+                record |= {f"measure/{n}": float(rng.random()) for n in range(60)}
+                metrics.write(json.dumps(record) + "\n")
 
 
 class Server:
@@ -175,9 +193,20 @@ def measure(folder: Path, steps: int) -> dict[str, float]:
         episode = f"{steps // 2}:task-3:1"
         opened = [server.ask("talk", run="run", step=steps // 2, episode=episode)[0] for _ in "123"]
         figures["open an episode, s"] = min(opened)
+        figures["any step, s"] = server.ask("step", run="run", step=steps // 2)[0]
         figures["spikes of a step, s"] = server.ask("spikes", run="run", step=steps // 2)[0]
         figures["changes, s"] = server.ask("changes", run="run", after="")[0]
         figures["megabytes, at the end"] = server.megabytes
+        server.close()
+    return figures
+
+
+def measure_list(folder: Path) -> dict[str, float]:
+    """Ask for the list of many runs three times: all are read once."""
+    with tempfile.TemporaryDirectory() as cache:
+        server = Server(folder, Path(cache))
+        times = [server.ask("runs")[0] for _ in range(3)]
+        figures = {f"list of {RUNS} runs, s": times[0], "the list again, s": min(times[1:])}
         server.close()
     return figures
 
@@ -192,7 +221,11 @@ def main() -> None:
     if not run.is_dir():
         shutil.rmtree(options.folder, ignore_errors=True)
         write_run(run, turns=options.turns, steps=options.steps)
-    for name, value in measure(options.folder, options.steps).items():
+    many = options.folder.with_name(f"{options.folder.name}-many")
+    if not many.is_dir():
+        write_many(many, runs=RUNS)
+    figures = measure(options.folder, options.steps) | measure_list(many)
+    for name, value in figures.items():
         print(f"{name:32} {value:10.3f}")
 
 
