@@ -127,7 +127,7 @@ def processes_of(run: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_what_was_started_ends_with_a_server_that_is_told_to_end(run):
+def test_what_was_started_leaves_a_training_room_and_ends_with_the_server(run):
     with serving(run.parent, "--what-if") as address:
         episode = read_parquet(RunFolder(run).episode_file(2))[0].id
         order = {"kind": "blame", "run": "run", "step": 2, "episode": episode, "draws": 1024}
@@ -139,4 +139,8 @@ def test_what_was_started_ends_with_a_server_that_is_told_to_end(run):
         urllib.request.urlopen(request).close()
         [process] = processes_of(run)
         assert is_alive(process)
+        variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        assert b"CUDA_VISIBLE_DEVICES=" in variables
+        assert b"OMP_NUM_THREADS=%d" % max(1, (os.cpu_count() or 1) // 2) in variables
+        assert os.getpriority(os.PRIO_PROCESS, process) >= 10
     assert not is_alive(process)

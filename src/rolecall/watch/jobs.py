@@ -169,7 +169,6 @@ def _read_norms(result: JsonObject) -> Norms:
 
 
 def _spawn(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    threads = max(1, (os.cpu_count() or 1) // 2)
     program = ["nice", "-n", str(NICE), sys.executable, "-m", "rolecall"]
     with (folder / "log.txt").open("wb") as log:
         return subprocess.Popen(
@@ -177,9 +176,15 @@ def _spawn(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            env=os.environ | limit_resources(),
             start_new_session=True,
         )
+
+
+def limit_resources() -> dict[str, str]:
+    """Return variables that leave a training its GPUs and half of the processors."""
+    threads = max(1, (os.cpu_count() or 1) // 2)
+    return {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
