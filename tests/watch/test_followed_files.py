@@ -6,11 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from rolecall.storage.run_folder import RunFolder
+from rolecall.watch.one_run import JournalCounter, answer_changes, answer_run
+from rolecall.watch.run_list import Rows
 from rolecall.watch.runs import Runs, WatchedRun
 from rolecall.watch.series import SeriesReader
 from rolecall.watch.sketch import sketch_metrics
@@ -64,6 +69,41 @@ def test_a_rewritten_file_of_the_same_inode_begins_a_new_generation(tmp_path):
     assert metrics.steps == [*range(1, 9)]
     assert reader.rows_before(cursor) is None
     assert metrics.values("score")[:2] == [0.01, 0.02]
+
+
+def test_answers_that_are_made_at_once_hold_whole_steps_and_each_once(tmp_path):
+    """Steps with series of their own are appended meanwhile."""
+    run = WatchedRun("run", tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(line(1, score=0.5))
+    ended, wrong = threading.Event(), list[str]()
+
+    def follow() -> None:
+        rows, journal = Rows(), JournalCounter()
+        while not ended.is_set():
+            whole = answer_run(run, rows)
+            changes = answer_changes(run, whole.cursor, journal)
+            lengths = {len(values) for values in whole.series.values()}
+            if lengths != {len(whole.steps)}:
+                wrong.append(f"{lengths} values of {len(whole.steps)} steps")
+            if changes.steps and changes.steps[0] != whole.steps[-1] + 1:
+                wrong.append(f"step {changes.steps[0]} after {whole.steps[-1]}")
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            following = [pool.submit(follow) for _ in range(3)]
+            with (tmp_path / "metrics.jsonl").open("a") as file:
+                for step in range(2, 300):
+                    file.write(line(step, score=0.5, **{f"new/{step}": 1.0}))
+                    file.flush()
+                    time.sleep(0.002)
+            ended.set()
+            for one in following:
+                one.result()
+    finally:
+        sys.setswitchinterval(before)
+    assert wrong == []
 
 
 @pytest.mark.parametrize("cursor", ["", "1", "x:y", "1:-1", "99:0", "1:٣"])

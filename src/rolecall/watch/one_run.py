@@ -16,7 +16,7 @@ from rolecall.watch.status import judge_status
 def answer_run(run: WatchedRun, rows: Rows) -> Run:
     """Return all series of a run with its team, evaluations and advice."""
     metrics = run.series.refresh()
-    cursor, config = run.series.cursor, run.config
+    config = run.config
     advice, missing = advise_run(run)
     if metrics.damaged:
         why = f"{metrics.damaged} lines of it are damaged and left out"
@@ -34,7 +34,7 @@ def answer_run(run: WatchedRun, rows: Rows) -> Run:
         evaluations=list(metrics.evaluations),
         advice=advice,
         chapters=read_chapters(run.path),
-        cursor=cursor,
+        cursor=metrics.cursor,
         kinds=list_kinds(run),
         missing=[*row.missing, *missing],
     )
@@ -43,13 +43,12 @@ def answer_run(run: WatchedRun, rows: Rows) -> Run:
 def answer_changes(run: WatchedRun, after: str, journal: JournalCounter) -> Changes:
     """Return the steps and evaluations behind a cursor; all of them for one of another time."""
     metrics = run.series.refresh()
-    cursor = run.series.cursor
     before = run.series.rows_before(after)
     steps, evaluations = before or (0, 0)
     newest = metrics.steps[-1] if metrics.steps else 0
     new = {name: metrics.values(name, steps) for name in sorted(metrics.columns)}
     return Changes(
-        cursor=cursor,
+        cursor=metrics.cursor,
         is_new=before is None,
         status=judge_status(run.path, step=newest, steps=run.config.steps),
         steps=metrics.steps[steps:],

@@ -33,6 +33,18 @@ class Metrics:
     evaluations: list[Evaluation] = field(default_factory=list)
     errors: dict[int, str] = field(default_factory=dict)  # row -> the first failure of its step
     damaged: int = 0  # lines
+    cursor: str = ""  # of what comes behind them
+
+    def copy(self, cursor: str) -> Metrics:
+        """Return what does not grow with the file any more."""
+        return Metrics(
+            steps=list(self.steps),
+            columns={name: column[:] for name, column in self.columns.items()},
+            evaluations=list(self.evaluations),
+            errors=dict(self.errors),
+            damaged=self.damaged,
+            cursor=cursor,
+        )
 
     def add(self, record: Record) -> None:
         if record["kind"] == "step":
@@ -88,9 +100,10 @@ class SeriesReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metrics = Metrics()
         self.generation = next(_generations)
         self.offset = 0  # of the first byte that is not read
+        self.metrics = Metrics(cursor=self.cursor)  # as they were last read
+        self._read_metrics = Metrics()  # that grow, under the lock
         self._inode = 0
         self._tail = b""  # the bytes before the offset
         self._rows: list[tuple[int, int, int]] = [(0, 0, 0)]  # offset, steps and evaluations then
@@ -101,7 +114,10 @@ class SeriesReader:
         return f"{self.generation}:{self.offset}"
 
     def refresh(self) -> Metrics:
-        """Read the whole lines that were added; a half-written one waits for its end."""
+        """Read the whole lines that were added; a half-written one waits for its end.
+
+        Other threads read on while an answer is made of what is returned, so it stays as it is.
+        """
         with self._lock:
             try:
                 with self.path.open("rb") as file:
@@ -110,6 +126,8 @@ class SeriesReader:
             except OSError:
                 if self.offset:
                     self._begin_anew(0)
+            if self.metrics.cursor != self.cursor:
+                self.metrics = self._read_metrics.copy(self.cursor)
             return self.metrics
 
     def rows_before(self, cursor: str) -> tuple[int, int] | None:
@@ -141,7 +159,7 @@ class SeriesReader:
         self._inode = status.st_ino
 
     def _begin_anew(self, inode: int) -> None:
-        self.metrics, self.generation = Metrics(), next(_generations)
+        self._read_metrics, self.generation = Metrics(), next(_generations)
         self.offset, self._tail, self._inode, self._rows = 0, b"", inode, [(0, 0, 0)]
 
     def _read(self, file: BinaryIO) -> None:
@@ -155,14 +173,14 @@ class SeriesReader:
                 self._add_line(line)
             self.offset += len(whole) + 1
             self._tail = (whole + separator)[-TAIL:]
-            there = len(self.metrics.steps), len(self.metrics.evaluations)
+            there = len(self._read_metrics.steps), len(self._read_metrics.evaluations)
             self._rows.append((self.offset, *there))
 
     def _add_line(self, line: bytes) -> None:
         if (record := read_line(line)) is not None:
-            self.metrics.add(record)
+            self._read_metrics.add(record)
         elif line.strip():
-            self.metrics.damaged += 1
+            self._read_metrics.damaged += 1
 
 
 def read_line(line: bytes) -> Record | None:
