@@ -24,7 +24,7 @@ from rolecall.storage.config_changes import (
     changes_between,
     matches_any,
 )
-from rolecall.storage.numbered import iterate_numbered
+from rolecall.storage.numbered import iterate_numbered, name_numbered
 from rolecall.storage.whole_files import end_last_line, read_whole_lines, write_atomically
 
 notices = logging.getLogger("rolecall.notices")
@@ -260,13 +260,13 @@ class RunFolder:
                     file.unlink()
 
     def episode_file(self, step: int) -> Path:
-        return self.episodes / f"step-{step:06d}.parquet"
+        return self.episodes / name_numbered(step, "parquet")
 
     def update_file(self, step: int) -> Path:
-        return self.updates / f"step-{step:06d}.parquet"
+        return self.updates / name_numbered(step, "parquet")
 
     def journal_file(self, step: int) -> Path:
-        return self.journal / f"step-{step:06d}.jsonl"
+        return self.journal / name_numbered(step, "jsonl")
 
 
 def _find_last_stage(path: Path) -> Path:

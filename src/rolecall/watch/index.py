@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rolecall.storage.numbered import name_numbered
 from rolecall.watch.index_cache import KeptIndex, load_index, save_index
-from rolecall.watch.step_files import Stamp, name_step, stamp_steps
+from rolecall.watch.stamps import Stamp, stamp_steps
 from rolecall.watch.tables import read_table
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class TurnIndex:
                 return None
             reading.wait()
         try:
-            block = read_block(self.episodes / name_step(step), stamp, self.names)
+            block = read_block(self.episodes / name_numbered(step, "parquet"), stamp, self.names)
             with self._lock:
                 self.blocks[step], self._joined = block, None
                 self._unsaved += 1

@@ -22,7 +22,8 @@ from rolecall.core.json_types import JsonObject
 from rolecall.watch.clean_json import finite, list_objects, load_object
 from rolecall.watch.models import Job, Model
 from rolecall.watch.refusals import BusyError, Unanswerable, UnknownNameError
-from rolecall.watch.runs import WatchedRun, stamp
+from rolecall.watch.runs import WatchedRun
+from rolecall.watch.stamps import stamp
 
 STOP_S = 5.0  # that a process has to end by itself
 KEPT = 20  # jobs whose results stay

@@ -9,7 +9,8 @@ from rolecall.watch.advice import advise_run
 from rolecall.watch.configs import read_chapters
 from rolecall.watch.models import Changes, Missing, Run
 from rolecall.watch.run_list import Rows
-from rolecall.watch.runs import WatchedRun, stamp
+from rolecall.watch.runs import WatchedRun
+from rolecall.watch.stamps import stamp
 from rolecall.watch.status import judge_status
 
 

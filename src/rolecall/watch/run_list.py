@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rolecall.watch.models import Missing, RunList, RunRow, Sweep
-from rolecall.watch.runs import Runs, WatchedRun, stamp
+from rolecall.watch.runs import Runs, WatchedRun
 from rolecall.watch.sketch import Sketch, sketch_metrics
+from rolecall.watch.stamps import stamp
 from rolecall.watch.status import judge_status
 from rolecall.watch.sweeps import find_sweeps
 

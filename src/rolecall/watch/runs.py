@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rolecall.storage.numbered import iterate_numbered, name_numbered
 from rolecall.storage.run_folder import STAGES
 from rolecall.watch.configs import RunConfig, read_config
 from rolecall.watch.refusals import UnknownNameError
 from rolecall.watch.series import SeriesReader
-from rolecall.watch.step_files import list_step_numbers, name_step
+from rolecall.watch.stamps import stamp
 
 MOST_DEPTH = 4  # folders below the one that is watched
 LOOK_S = 2.0  # after which folders are looked through again
@@ -36,14 +37,14 @@ class WatchedRun:
         return self._config[1]
 
     def episode_file(self, step: int) -> Path:
-        return self.path / "episodes" / name_step(step)
+        return self.path / "episodes" / name_numbered(step, "parquet")
 
     def update_file(self, step: int) -> Path:
-        return self.path / "updates" / name_step(step)
+        return self.path / "updates" / name_numbered(step, "parquet")
 
     def list_steps(self) -> list[int]:
         """Return the steps whose episodes are on disk, rising."""
-        return list_step_numbers(self.path / "episodes")
+        return [step for step, _ in iterate_numbered(self.path / "episodes", "parquet")]
 
     def choose_step(self, step: int | None) -> int:
         """Return a step with episodes, the newest one for None; raises UnknownNameError."""
@@ -112,15 +113,6 @@ def name_runs(folders: list[Path]) -> dict[str, Path]:
                 unique, number = f"{name} ({number})", number + 1
             named[unique] = path
     return {name: path for name, path in named.items() if _is_text(name)}
-
-
-def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file does; None where it is not there."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _iterate_runs(folder: Path, depth: int, seen: set[str]) -> Iterator[Path]:

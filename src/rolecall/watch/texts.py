@@ -7,7 +7,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from rolecall.watch.runs import WatchedRun, stamp
+from rolecall.watch.runs import WatchedRun
+from rolecall.watch.stamps import stamp
 
 MOST = 4  # tokenizers that are kept
 _kept: OrderedDict[tuple[str, object], Any] = OrderedDict()
