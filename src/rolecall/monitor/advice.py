@@ -5,19 +5,19 @@ Limits are those of warnings elsewhere where there are such; the others are note
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
 from rolecall.core.json_types import Record
+from rolecall.learners.mismatch import LARGEST_MEAN, LARGEST_SHARE
 from rolecall.monitor.alarms import find_alarms
+from rolecall.monitor.diagnosis import KEPT, choose_max_tokens
 
-KEPT = 0.95  # share of the turns that should end within max_tokens
+SOLVED = 0.95  # mean score from which tasks are too easy; 1 less it: too hard
 INVALID = 0.1  # share of unreadable turns that costs much of a step
 SILENT = 0.9  # share of an agent's turns without signal
-MISMATCH_MEAN, MISMATCH_OUTSIDE = 0.02, 0.01  # as `learners/mismatch.py` has them
 TOOL_FAILURES = 0.1  # share of the calls
 SPIKE = 5.0  # times the median of the steps before
 WINDOW = 20  # steps of that median
@@ -166,7 +166,6 @@ def _check_gradients(record: Record, before: Sequence[Record]) -> list[Problem]:
 def _check_lengths(
     agent: str, own: Mapping[str, float], config: Record, step: int
 ) -> list[Problem]:
-    """Suggest max_tokens as `monitor/diagnosis.py` does: turns end at a constant rate a token."""
     cut = own.get("truncated", 0.0)
     if cut <= 1 - KEPT:
         return []
@@ -174,7 +173,7 @@ def _check_lengths(
     length = own.get("tokens", 0.0) / own["turns"] if own.get("turns") else float(limit)
     enough = 4 * limit
     if cut < 1 and length:
-        enough = max(limit + 1, math.ceil(length / (1 - cut) * -math.log(1 - KEPT)))
+        enough = choose_max_tokens(limit, length / (1 - cut))
     text = f"{cut:.0%} of {agent}'s turns are cut by max_tokens ({limit})"
     key = f"team.{agent}.sampling.max_tokens={enough}"
     severity: Severity = "warning" if cut > 0.25 else "note"
@@ -204,9 +203,9 @@ def _check_signal(
     )
     score = record.get("score")
     key = f"rollout.group_size={2 * _read(config, 8, 'rollout', 'group_size')}"
-    if score is not None and score >= KEPT:
+    if score is not None and score >= SOLVED:
         text, key = f"{text}. {score:.0%} of the attempts are right: use harder tasks", ""
-    elif score is not None and score <= 1 - KEPT:
+    elif score is not None and score <= 1 - SOLVED:
         text = f"{text}. {score:.0%} of the attempts are right: use easier tasks first"
         key = "trainer.warm_start=10"
     severity: Severity = "warning" if silent >= 1 else "note"
@@ -218,7 +217,7 @@ def _check_mismatch(
     agent: str, policy: str, own: Mapping[str, float], config: Record, step: int
 ) -> list[Problem]:
     mean, outside = own.get("mismatch_mean", 0.0), own.get("mismatch_outside", 0.0)
-    if mean <= MISMATCH_MEAN and outside <= MISMATCH_OUTSIDE:
+    if mean <= LARGEST_MEAN and outside <= LARGEST_SHARE:
         return []
     sizes = f"{mean:.3g} nats a token in the mean, and {outside:.1%} of the tokens differ twofold"
     staleness = _read(config, 0, "trainer", "max_staleness")

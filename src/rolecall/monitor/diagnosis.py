@@ -188,13 +188,20 @@ def _advise(
     return lines
 
 
-def _suggest_lengths(turns: list[Turn], agents: Mapping[str, Agent]) -> list[str]:
-    """Suggest max_tokens for each agent of which many turns are cut.
+def choose_max_tokens(limit: int, tokens_per_end: float) -> int:
+    """Return the max_tokens within which nearly all turns would end, more than the `limit`.
 
     How long a cut turn would have been is not known. Turns are taken to end at a constant rate a
     token: the number that ended, divided by all tokens (the exponential law with censored
     lengths). Then all but 5 % end within ln(20) / rate tokens.
+
+    tokens_per_end: all sampled tokens, those of cut turns too, by the number of turns that ended.
     """
+    return max(limit + 1, math.ceil(tokens_per_end * -math.log(1 - KEPT)))
+
+
+def _suggest_lengths(turns: list[Turn], agents: Mapping[str, Agent]) -> list[str]:
+    """Suggest max_tokens for each agent of which many turns are cut."""
     by_agent: dict[str, list[Turn]] = defaultdict(list)
     for turn in turns:
         if turn.tokens is not None:
@@ -213,7 +220,7 @@ def _suggest_lengths(turns: list[Turn], agents: Mapping[str, Agent]) -> list[str
             )
             continue
         tokens = sum(len(turn.tokens) for turn in own if turn.tokens is not None)
-        enough = max(limit + 1, math.ceil(tokens / ended * -math.log(1 - KEPT)))
+        enough = choose_max_tokens(limit, tokens / ended)
         lines.append(
             f"team.{name}.sampling.max_tokens={enough} (would keep about 95 % of the turns; "
             f"{cut:.0%} are cut at {limit})"

@@ -7,14 +7,13 @@ from statistics import median
 from typing import Any
 
 from rolecall.core.json_types import Record
-from rolecall.storage.update_io import OPTIMIZER_STEPS
-from rolecall.watch.clean_json import finite, load_clean
+from rolecall.monitor.advice import WINDOW
+from rolecall.storage import update_io
+from rolecall.watch.clean_json import clean, finite, list_objects
 from rolecall.watch.models import Missing, Norm, Number
 from rolecall.watch.runs import WatchedRun
 from rolecall.watch.series import Metrics
 from rolecall.watch.tables import first_words
-
-BEFORE = 20  # steps whose median says what a usual norm is
 
 
 def read_norms(
@@ -33,20 +32,18 @@ def read_norms(
 def read_optimizer_steps(file: Path) -> tuple[list[Record], list[Missing]]:
     """Return what the footer of a file of updates says of its optimizer steps."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     what = f"updates of step {int(file.stem.removeprefix('step-'))}"
     try:
-        footer = parquet.read_metadata(file).metadata or {}
-        records = load_clean(footer.get(OPTIMIZER_STEPS, b"[]").decode(errors="replace"))
+        records: Any = clean(update_io.read_optimizer_steps(file))
     except FileNotFoundError:
         why = "no update is recorded: an earlier version trained it, or it goes on just now"
         return [], [Missing(what=what, why=why)]
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
         return [], [Missing(what=what, why=f"it cannot be read: {first_words(error)}")]
     if not isinstance(records, list):
         return [], [Missing(what=what, why="its footer has no optimizer steps")]
-    return [record for record in records if isinstance(record, dict)], []
+    return list_objects(records), []
 
 
 def compute_usual_norms(metrics: Metrics, step: int) -> dict[str, Number]:
@@ -58,7 +55,7 @@ def compute_usual_norms(metrics: Metrics, step: int) -> dict[str, Number]:
             pairs = zip(metrics.steps, metrics.values(name), strict=True)
             before = [value for number, value in pairs if number < step and value is not None]
             policy = name.removeprefix(prefix).removesuffix(suffix)
-            usual[policy] = median(before[-BEFORE:]) if before else None
+            usual[policy] = median(before[-WINDOW:]) if before else None
     return usual
 
 
