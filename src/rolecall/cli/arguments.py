@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,13 @@ SourceOrRun = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY.SUB=VALUE]...", help="Override keys.")
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+TrainingStep = Annotated[int | None, typer.Option(help="A training step; default: newest.")]
+CallTools = Annotated[bool, typer.Option("--call-tools", help="Call tools again that act outside.")]
+SampledBy = Annotated[
+    str | None,
+    typer.Option(help="latest, best, step-N, first; default: what sampled the step."),
 ]
 Json = Annotated[
     str | None, typer.Option("--json", metavar="[FILE]", help="JSON to FILE, or to the output.")

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from rolecall.cli.arguments import Json, Overrides
+from rolecall.cli.arguments import CallTools, Json, Overrides, Run, SampledBy, TrainingStep
 from rolecall.cli.output import emit, people_on_stderr
 from rolecall.runtime.interrupts import ends_at_once
 
 
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Run,
     task: Annotated[str | None, typer.Option(help="Show this task's attempts.")] = None,
-    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    step: TrainingStep = None,
     evaluation: Annotated[
         bool, typer.Option("--evaluation", help="Held-out tasks, as they were last evaluated.")
     ] = False,
@@ -70,17 +70,15 @@ def audit(
 
 
 def blame(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Run,
     overrides: Overrides = None,
     *,
     episode: Annotated[
         str, typer.Option(help="Id of an episode of a training step; best, worst.")
     ] = "worst",
-    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    step: TrainingStep = None,
     draws: Annotated[int, typer.Option(min=2, max=1024, help="Replays of each turn.")] = 16,
-    call_tools: Annotated[
-        bool, typer.Option("--call-tools", help="Call tools again that act outside.")
-    ] = False,
+    call_tools: CallTools = False,
     json_file: Json = None,
 ) -> None:
     """Find the turn that decided an episode, by replaying it from each of its turns."""
@@ -100,22 +98,17 @@ def blame(
 
 
 def whatif(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Run,
     overrides: Overrides = None,
     *,
     turn: Annotated[str, typer.Option(help="Id of a turn of a training step.")],
     say: Annotated[
         str | None, typer.Option(help="Text that the turn says instead; default: sample it anew.")
     ] = None,
-    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    step: TrainingStep = None,
     draws: Annotated[int, typer.Option(min=2, max=1024, help="Replays of each arm.")] = 16,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(help="latest, best, step-N, first; default: what sampled the turn."),
-    ] = None,
-    call_tools: Annotated[
-        bool, typer.Option("--call-tools", help="Call tools again that act outside.")
-    ] = False,
+    checkpoint: SampledBy = None,
+    call_tools: CallTools = False,
     json_file: Json = None,
 ) -> None:
     """Say what an episode would have come to, had one turn said something else."""
@@ -137,18 +130,15 @@ def whatif(
 
 
 def spikes(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Run,
     overrides: Overrides = None,
     *,
-    step: Annotated[int | None, typer.Option(help="A training step; default: newest.")] = None,
+    step: TrainingStep = None,
     number: Annotated[int, typer.Option("-n", min=1, max=100, help="Tokens to show.")] = 20,
     measure: Annotated[
         bool, typer.Option("--measure", help="Compute the gradient of each of these tokens.")
     ] = False,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(help="latest, best, step-N, first; default: what sampled the step."),
-    ] = None,
+    checkpoint: SampledBy = None,
     json_file: Json = None,
 ) -> None:
     """Find the agents, turns and tokens that moved the gradient of a step most."""
@@ -168,7 +158,7 @@ def spikes(
 
 
 def worth(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Run,
     overrides: Overrides = None,
     *,
     checkpoint: Annotated[str, typer.Option(help="latest, best or step-N.")] = "latest",
@@ -195,7 +185,7 @@ def worth(
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    a: Run,
     b: Annotated[Path, typer.Argument(metavar="RUN", help="Another one.")],
     png: Annotated[Path | None, typer.Option(help="File for the curves of both.")] = None,
     json_file: Json = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rolecall.cli.arguments import Run
 from rolecall.core.errors import ConfigError
 from rolecall.runtime.interrupts import ends_at_once
 from rolecall.runtime.secret_texts import read_token
@@ -126,7 +127,7 @@ def serve_search(
 
 
 def serve_team(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Run,
     checkpoint: Annotated[str, typer.Option(help="latest, best or step-N.")] = "latest",
     host: Host = "127.0.0.1",
     port: Port = 8000,

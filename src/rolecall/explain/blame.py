@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,12 +18,13 @@ from rolecall.core.types import Episode, Swap
 from rolecall.explain.replays import (
     Estimate,
     Replay,
+    Replayer,
     Returns,
     difference,
     episode_score,
     estimate,
     find_calls,
-    find_deviation,
+    score_replay,
 )
 
 
@@ -87,20 +87,12 @@ async def blame_episode(
     """
     started = time.monotonic()
     ends = find_calls(episode)
-    places = asyncio.Semaphore(concurrency)
     last = episode_score(episode)
-    errors: Counter[str] = Counter()
-
-    async def play(kept: int, draw: int, swap: Swap | None) -> float | None:
-        async with places:
-            again = await replay(episode, kept, draw=draw, swap=swap)
-        problem = again.error or find_deviation(episode, again, kept)
-        if problem:
-            errors[problem] += 1
-        return None if problem else episode_score(again)
+    replayer = Replayer(episode, replay, concurrency=concurrency)
 
     async def arm(kept: int, swap: Swap | None) -> Returns:
-        return list(await asyncio.gather(*(play(kept, draw, swap) for draw in range(draws))))
+        played = (replayer.play(kept, draw, swap) for draw in range(draws))
+        return list(map(score_replay, await asyncio.gather(*played)))
 
     calls = [(start, end, episode.turns[end - 1]) for start, end in ends]
     arms: list[Returns] = await asyncio.gather(
@@ -133,6 +125,6 @@ async def blame_episode(
         result.gains[turn.agent] = result.gains.get(turn.agent, 0.0) + gain.gain.mean
     result.num_replays = sum(map(len, arms))
     result.num_failed = sum(value is None for one in arms for value in one)
-    result.notes += [f"{count} replays failed: {text}" for text, count in errors.most_common(3)]
+    result.notes += replayer.notes
     result.seconds = time.monotonic() - started
     return result

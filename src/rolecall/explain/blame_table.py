@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rolecall.explain.blame import Blame, TurnGain
-from rolecall.explain.replays import Estimate, show_estimate
+from rolecall.explain.replays import Estimate, describe_replays, show_estimate
 from rolecall.runtime.visible_text import visible
 
 
@@ -40,12 +40,10 @@ def print_blame(result: Blame, console: Console) -> None:
     gains = ", ".join(f"{visible(name)} {gain:+.2f}" for name, gain in result.gains.items())
     console.print(f"by agent: {gains}", highlight=False, soft_wrap=True)
     console.print(Text(verdict(result), style="bold"), soft_wrap=True)
-    failed = f", of which {result.num_failed} failed" if result.num_failed else ""
-    console.print(
-        f"{result.num_replays} replays{failed} in {result.seconds:.1f} s with {result.weights}",
-        highlight=False,
-        soft_wrap=True,
+    replays = describe_replays(
+        result.num_replays, result.num_failed, result.seconds, result.weights
     )
+    console.print(replays, highlight=False, soft_wrap=True)
     for note in result.notes:
         console.print(Text(visible(note), style="yellow"), soft_wrap=True)
 

@@ -6,6 +6,8 @@ draw (common random numbers).
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
@@ -28,6 +30,31 @@ class Replay(Protocol):
     async def __call__(
         self, episode: Episode, kept: int, *, draw: int, swap: Swap | None
     ) -> Episode: ...
+
+
+class Replayer:
+    """Replays one episode, and counts why replays cannot be used."""
+
+    def __init__(self, episode: Episode, replay: Replay, *, concurrency: int) -> None:
+        """Replay an episode by `replay`, at most `concurrency` times at once."""
+        self.episode, self.replay = episode, replay
+        self.problems: Counter[str] = Counter()
+        self._places = asyncio.Semaphore(concurrency)
+
+    async def play(self, kept: int, draw: int, swap: Swap | None) -> Episode | None:
+        """Return a replay that begins with the first `kept` turns; None if it failed."""
+        async with self._places:
+            again = await self.replay(self.episode, kept, draw=draw, swap=swap)
+        if problem := again.error or find_deviation(self.episode, again, kept):
+            self.problems[problem] += 1
+            return None
+        return again
+
+    @property
+    def notes(self) -> list[str]:
+        """The most frequent problems, each with how often it was met."""
+        frequent = self.problems.most_common(3)
+        return [f"{count} replays failed: {text}" for text, count in frequent]
 
 
 Returns = list[float | None]  # by draw; None where the replay failed
@@ -57,6 +84,12 @@ def show_estimate(value: Estimate, *, sign: bool = False) -> str:
     return f"{mean} +- {value.margin:.2f}"
 
 
+def describe_replays(number: int, failed: int, seconds: float, weights: str) -> str:
+    """Return `96 replays, of which 2 failed in 0.6 s with checkpoint step-5`."""
+    share = f", of which {failed} failed" if failed else ""
+    return f"{number} replays{share} in {seconds:.1f} s with {weights}"
+
+
 def estimate(returns: Returns) -> Estimate:
     """Return the mean of the replays that did not fail, with its margin."""
     values = [value for value in returns if value is not None]
@@ -76,6 +109,11 @@ def _margin(values: list[float]) -> float:
         return 0.0
     quantile = next((t for n, t in T_QUANTILES.items() if len(values) <= n), 1.98)
     return quantile * stdev(values) / sqrt(len(values))
+
+
+def score_replay(again: Episode | None) -> float | None:
+    """Return the score of a replay; None for one that failed."""
+    return None if again is None else episode_score(again)
 
 
 def episode_score(episode: Episode) -> float:

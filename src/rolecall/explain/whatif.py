@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 
 from rolecall.core.types import Episode, Swap
 from rolecall.explain.replays import (
     Estimate,
     Replay,
+    Replayer,
     difference,
     episode_score,
     estimate,
     find_calls,
-    find_deviation,
+    score_replay,
 )
 
 SHOWN = 3  # draws whose turns are kept to be read
@@ -88,21 +88,13 @@ async def change_turn(
     start, end = next(ends for ends in find_calls(episode) if ends[0] <= number < ends[1])
     turn = episode.turns[number]
     swap = None if change is None else Swap(turn.call_path, change)
-    places, errors = asyncio.Semaphore(concurrency), Counter[str]()
-
-    async def play(kept: int, draw: int, swap: Swap | None) -> Episode | None:
-        async with places:
-            again = await replay(episode, kept, draw=draw, swap=swap)
-        problem = again.error or find_deviation(episode, again, kept)
-        errors.update([problem] if problem else [])
-        return None if problem else again
-
+    replayer = Replayer(episode, replay, concurrency=concurrency)
     played = await asyncio.gather(
-        *(play(end, draw, None) for draw in range(draws)),
-        *(play(start, draw, swap) for draw in range(draws)),
+        *(replayer.play(end, draw, None) for draw in range(draws)),
+        *(replayer.play(start, draw, swap) for draw in range(draws)),
     )
     pairs = list(zip(played[:draws], played[draws:], strict=True))
-    rows = [Draw(_score(before), _score(after)) for before, after in pairs]
+    rows = [Draw(score_replay(before), score_replay(after)) for before, after in pairs]
     for row, (before, after) in zip(rows[:SHOWN], pairs, strict=False):
         row.unchanged_turns, row.changed_turns = _spoken(before, start), _spoken(after, start)
     unchanged, changed = [row.unchanged for row in rows], [row.changed for row in rows]
@@ -121,12 +113,8 @@ async def change_turn(
         draws=rows,
         num_failed=sum(one is None for one in played),
         seconds=time.monotonic() - started,
-        notes=[f"{count} replays failed: {text}" for text, count in errors.most_common(3)],
+        notes=replayer.notes,
     )
-
-
-def _score(episode: Episode | None) -> float | None:
-    return None if episode is None else episode_score(episode)
 
 
 def _spoken(episode: Episode | None, start: int) -> list[Spoken]:

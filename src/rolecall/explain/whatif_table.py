@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rolecall.explain.replays import show_estimate
+from rolecall.explain.replays import describe_replays, show_estimate
 from rolecall.explain.whatif import WhatIf
 from rolecall.runtime.visible_text import visible
 
@@ -37,10 +37,12 @@ def print_whatif(result: WhatIf, console: Console) -> None:
         table.add_row(Text(name), show_estimate(value), str(num_played))
     console.print(table)
     console.print(Text(verdict(result), style="bold"), soft_wrap=True)
-    failed = f", of which {result.num_failed} failed" if result.num_failed else ""
+    replays = describe_replays(
+        2 * len(result.draws), result.num_failed, result.seconds, result.weights
+    )
     console.print(
         f"{len(result.kept)} turns before it were kept, {len(result.again)} after it sampled anew; "
-        f"{2 * len(result.draws)} replays{failed} in {result.seconds:.1f} s with {result.weights}",
+        f"{replays}",
         highlight=False,
         soft_wrap=True,
     )
