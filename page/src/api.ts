@@ -147,7 +147,6 @@ export interface Run {
   team: AgentRow[];
   workflow: string;
   config: string;
-  names: string[];
   steps: number[];
   series: {
     [k: string]: (number | null)[];
@@ -191,7 +190,6 @@ export interface GroupRow {
      */
     [k: string]: [number, number];
   };
-  first_episode: string;
 }
 /**
  * Gradient norms of one optimizer step of one policy.
@@ -706,7 +704,6 @@ export interface Job {
   kind: "whatif" | "blame" | "spikes";
   run: string;
   status: "running" | "done" | "failed" | "cancelled";
-  began: number;
   seconds: number;
   command: string;
   error: string;

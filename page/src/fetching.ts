@@ -33,6 +33,12 @@ export async function fetchJson<T>(request: string, options: RequestInit = {}): 
   return (await response.json()) as T;
 }
 
+/** Sends JSON, which is all that the server takes. */
+export function postJson<T>(request: string, body: object): Promise<T> {
+  const headers = { "content-type": "application/json" };
+  return fetchJson<T>(request, { method: "POST", headers, body: JSON.stringify(body) });
+}
+
 export async function readDetail(response: Response): Promise<string> {
   try {
     const { detail } = (await response.json()) as { detail?: unknown };

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page, expect
 
 
 def skip_without_chromium() -> str:
@@ -43,3 +44,10 @@ def serving(folder: Path, *words: str) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait()
+
+
+def open_view(page: Page, address: str, view: str) -> None:
+    """Open an address of the page such as `step?run=mine`, and wait until it shows its answer."""
+    page.goto(f"{address}/{view}")
+    page.wait_for_selector("main h1, main .error")
+    expect(page.locator("main .waiting")).to_have_count(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import time
@@ -12,12 +11,12 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import expect
 
 from rolecall.storage.episode_io import read_parquet, write_parquet
 from rolecall.storage.run_folder import RunFolder
 from tests.toy import relay_config, write
-from tests.watch.browser import serving, skip_without_chromium
+from tests.watch.browser import open_view, serving
 from tests.watch.small_runs import append_line, make_episode, make_record, write_run
 
 pytestmark = pytest.mark.slow
@@ -34,15 +33,6 @@ VIEWS = {
     "coach": f"coach?{AT}", "tools": f"tools?{AT}", "roles": f"roles?{AT}",
     "matrix": "matrix?run=mine", "whatif": f"whatif?{AT}&turn={TURN}", "none": "nothing?run=mine",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = skip_without_chromium()
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -66,36 +56,12 @@ def address(run):
         yield address
 
 
-@pytest.fixture
-def page(browser):
-    """A window that notes what no page may do."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    page = context.new_page()
-    problems: list[str] = []
-    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: problems.extend(foreign(request.url)))
-    yield page
-    context.close()
-    assert problems == []
-
-
-def foreign(url: str) -> list[str]:
-    return [] if re.match(r"(http://127\.0\.0\.1:\d+/|data:|blob:)", url) else [url]
-
-
-def open_view(page: Page, address: str, view: str) -> None:
-    page.goto(f"{address}/{VIEWS.get(view, view)}")
-    page.wait_for_selector("main h1, main .error")
-    expect(page.locator("main .waiting")).to_have_count(0)
-
-
 @pytest.mark.parametrize("view", VIEWS)
 def test_each_view_is_accessible_and_fits_wide_and_narrow_windows(page, address, view):
     for width, scheme in ((1400, "light"), (400, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
-        open_view(page, address, view)
+        open_view(page, address, VIEWS[view])
         assert page.evaluate("document.scrollingElement.scrollWidth") <= width
         found = Axe().run(page).response["violations"]
         assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
@@ -104,7 +70,7 @@ def test_each_view_is_accessible_and_fits_wide_and_narrow_windows(page, address,
 
 
 def test_hostile_text_is_shown_as_text(page, address):
-    open_view(page, address, "talk")
+    open_view(page, address, VIEWS["talk"])
     said = page.locator("article", has_text="onerror").first
     expect(said).to_contain_text("<img src=x onerror=alert(1)>")
     expect(said).to_contain_text("⟨U+202E⟩")
@@ -140,7 +106,7 @@ def test_a_conversation_is_walked_with_keys_and_back_returns(page, address):
 
 
 def test_nodes_of_the_graph_say_who_and_how_much(page, address):
-    open_view(page, address, "talk")
+    open_view(page, address, VIEWS["talk"])
     node = page.get_by_role("link", name="judge, turn 2, advantage +1.0", exact=True)
     node.focus()
     page.keyboard.press("Enter")
@@ -163,7 +129,7 @@ def test_a_search_shows_what_it_found_and_of_how_many(page, address):
 def test_a_running_run_is_followed(page, tmp_path):
     run = write_run(tmp_path / "mine")
     with serving(tmp_path) as address:
-        open_view(page, address, "run")
+        open_view(page, address, VIEWS["run"])
         expect(page.locator(".facts")).to_contain_text("3 / 4")
         began = time.monotonic()
         append_line(run, make_record(4))
@@ -176,7 +142,7 @@ def test_five_hundred_runs_are_listed_and_filtered(page, tmp_path):
     for number in range(500):
         write_run(tmp_path / f"run-{number:03}", steps=0)
     with serving(tmp_path) as address:
-        open_view(page, address, "runs")
+        open_view(page, address, VIEWS["runs"])
         expect(page.get_by_text("500 runs")).to_be_visible()
         page.get_by_role("searchbox").fill("run-49")
         expect(page.get_by_text("10 of 500")).to_be_visible()
@@ -232,7 +198,7 @@ def test_a_planted_spike_is_found_by_following_the_page(page, model_folder, tmp_
     words = ("train", str(file), "--output", str(folder / "mine"))
     subprocess.run([sys.executable, "-m", "rolecall", *words], check=True)
     with serving(folder) as address:
-        open_view(page, address, "run")
+        open_view(page, address, VIEWS["run"])
         chart = page.locator("figure", has=page.get_by_role("heading", name="policy: grad_norm"))
         chart.scroll_into_view_if_needed()
         chart.locator("summary").click()
@@ -266,6 +232,9 @@ def test_a_turn_is_changed_on_the_page_and_the_one_that_decided_is_named(page, t
         open_view(page, address, f"talk?{step}&turn={quote(turn)}")
         page.keyboard.press("e")
         page.get_by_role("textbox", name="it says instead").fill("something else")
+        page.get_by_role("button", name="replay").click()
+        page.get_by_role("button", name="stop").click()
+        expect(page.get_by_text("cancelled")).to_be_visible()
         page.get_by_role("spinbutton", name="draws").fill("2")
         page.get_by_role("button", name="replay").click()
         expect(page.locator(".result h2")).to_contain_text("±", timeout=60_000)

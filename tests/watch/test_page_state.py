@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import expect
 
-from tests.watch.browser import serving, skip_without_chromium
+from tests.watch.browser import open_view, serving, skip_without_chromium
 from tests.watch.small_runs import write_run
 
 pytestmark = pytest.mark.slow
@@ -24,21 +25,6 @@ def address(tmp_path_factory) -> Iterator[str]:
         write_run(folder / name)
     with serving(folder) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        path = skip_without_chromium()
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser.new_page(viewport={"width": 1400, "height": 1000})
-        browser.close()
-
-
-def open_view(page: Page, address: str, view: str) -> None:
-    page.goto(f"{address}/{view}")
-    page.wait_for_selector("main h1, main .error")
-    expect(page.locator("main .waiting")).to_have_count(0)
 
 
 def test_back_brings_back_what_was_filtered_and_sorted(page, address):
@@ -135,3 +121,20 @@ def test_hostile_text_is_text_on_the_board_and_in_what_is_found(page, address):
         open_view(page, address, view)
         expect(page.locator("main table").first).to_contain_text("<img src=x onerror=alert(1)>")
         assert page.locator("main img, main script").count() == 0
+
+
+def test_each_matrix_of_a_cross_play_can_be_chosen(page, tmp_path):
+    run = write_run(tmp_path / "mine", steps=1)
+    tables = [
+        {"agent": agent, "others": [other], "of": "team", "runs": ["A"], "mean": [[mean]]}
+        for agent, other, mean in (("solver", "judge", 0.25), ("judge", "solver", 0.75))
+    ]
+    (run / "evaluated").mkdir()
+    (run / "evaluated" / "crossplay.json").write_text(json.dumps({"matrices": tables}))
+    with serving(tmp_path) as address:
+        open_view(page, address, "matrix?run=mine")
+        expect(page.locator("table.matrix td.number")).to_contain_text("0.250")
+        page.get_by_role("button", name="judge with solver").click()
+        expect(page.locator("table.matrix td.number")).to_contain_text("0.750")
+        page.go_back()
+        expect(page.locator("table.matrix td.number")).to_contain_text("0.250")

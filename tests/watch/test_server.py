@@ -270,7 +270,9 @@ def test_a_run_of_version_0_1_opens():
     client = TestClient(make_app(Watch(Runs([folder]))))
     [row] = client.get("/api/runs").json()["runs"]
     step = client.get("/api/step", params={"run": row["run"]}).json()
-    episode = step["groups"][0]["first_episode"]
+    task = step["groups"][0]["task"]
+    group = client.get("/api/group", params={"run": row["run"], "task": task}).json()
+    episode = group["columns"][0]["episode"]
     talk = client.get("/api/talk", params={"run": row["run"], "episode": episode})
     assert talk.status_code == 200
     assert talk.json()["turns"]

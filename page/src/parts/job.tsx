@@ -2,7 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
 import type { Job, Session } from "../api";
-import { fetchJson, useInterval, writeRequest } from "../fetching";
+import { fetchJson, postJson, useInterval, writeRequest } from "../fetching";
 import { showSeconds } from "../format";
 import { Copy } from "./basics";
 import { Text } from "./text";
@@ -39,11 +39,10 @@ export function StartJob(props: {
   const { onDone } = props;
   const isRunning = job?.status === "running";
   const name = job?.job;
+  const fail = (problem: Error): void => setError(problem.message);
   const look = useCallback(() => {
     if (!isRunning || !name) return;
-    fetchJson<Job>(writeRequest("jobs", { job: name })).then(setJob, (problem: Error) =>
-      setError(problem.message),
-    );
+    fetchJson<Job>(writeRequest("jobs", { job: name })).then(setJob, fail);
   }, [isRunning, name]);
   useInterval(look, 1000);
   useEffect(() => {
@@ -51,11 +50,7 @@ export function StartJob(props: {
   }, [job?.status]);
   const start = (): void => {
     setError("");
-    fetchJson<Job>("api/jobs", {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify(props.body),
-    }).then(setJob, (problem: Error) => setError(problem.message));
+    postJson<Job>("api/jobs", props.body).then(setJob, fail);
   };
   if (!props.session?.allows_jobs) {
     return (
@@ -72,7 +67,7 @@ export function StartJob(props: {
           type="button"
           class="small"
           onClick={() =>
-            void fetchJson<Job>(writeRequest("cancel", { job: name! }), { method: "POST" }).then(setJob)
+            void postJson<Job>(writeRequest("cancel", { job: name! }), {}).then(setJob, fail)
           }
         >
           stop

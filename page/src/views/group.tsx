@@ -8,6 +8,7 @@ import { useAnswer, writeRequest } from "../fetching";
 import { showNumber, showSigned } from "../format";
 import { useKeys } from "../keys";
 import { Badge, Choice, Empty, Section, Signed, Waiting } from "../parts/basics";
+import { TaskTexts } from "../parts/task_texts";
 import { Block, Text } from "../parts/text";
 import { setQuery, writeHref } from "../router";
 
@@ -50,10 +51,7 @@ function Board({ group, query }: { group: Group; query: URLSearchParams }): JSX.
         </a>
       </div>
       {group.why ? <p class={group.sign === "signal" ? "" : "flag"}><Text>{group.why}</Text></p> : null}
-      <div class="two">
-        <Section title="Question"><Block text={group.question} /></Section>
-        {group.reference ? <Section title="Reference"><Block text={group.reference} /></Section> : null}
-      </div>
+      <TaskTexts question={group.question} reference={group.reference} />
       <section aria-label="Attempts">
         <h2>
           Attempts

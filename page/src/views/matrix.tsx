@@ -4,12 +4,14 @@ import type { ViewProps } from "../app";
 import { classifySigned } from "../colours";
 import { useAnswer, writeRequest } from "../fetching";
 import { showNumber } from "../format";
-import { Copy, Empty, MissingList, Waiting } from "../parts/basics";
+import { Choice, Copy, Empty, MissingList, Waiting } from "../parts/basics";
 import { writePath } from "../parts/job";
 import { Text } from "../parts/text";
+import { setQuery } from "../router";
+import { showPlain } from "../visible";
 
-export function MatrixView({ run, session }: ViewProps): JSX.Element {
-  const { data, error } = useAnswer("Matrix", writeRequest("matrix", { run }));
+export function MatrixView({ query, run, session }: ViewProps): JSX.Element {
+  const { data, error } = useAnswer("Matrix", writeRequest("matrix", { run, name: query.get("name") }));
   if (!data) return <Waiting error={error} what="the cross-play" />;
   const values = data.values.flat().filter((value): value is number => value !== null);
   const middle = values.reduce((sum, value) => sum + value, 0) / (values.length || 1);
@@ -18,7 +20,19 @@ export function MatrixView({ run, session }: ViewProps): JSX.Element {
   const command = `rolecall crossplay ${path} OTHER_RUN`;
   return (
     <>
-      <div class="heading"><h1>Cross-play</h1><span class="note"><Text>{data.name}</Text></span></div>
+      <div class="heading">
+        <h1>Cross-play</h1>
+        {data.names.length > 1 ? (
+          <Choice
+            label="whose run is that of the row"
+            value={data.name}
+            options={data.names.map((name) => [name, showPlain(name)])}
+            onChoose={(name) => setQuery({ name }, "push")}
+          />
+        ) : (
+          <span class="note"><Text>{data.name}</Text></span>
+        )}
+      </div>
       {data.note ? <p class="quiet"><Text>{data.note}</Text></p> : null}
       <MissingList missing={data.missing} />
       {data.rows.length ? (

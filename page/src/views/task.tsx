@@ -4,7 +4,8 @@ import type { ViewProps } from "../app";
 import type { Cell, TaskAttempts, TaskHistory } from "../api";
 import { useAnswer, writeRequest } from "../fetching";
 import { showNumber } from "../format";
-import { Choice, Empty, Section, Signed, Waiting } from "../parts/basics";
+import { Choice, Empty, Signed, Waiting } from "../parts/basics";
+import { TaskTexts } from "../parts/task_texts";
 import { Block, Text, WordDiff } from "../parts/text";
 import { setQuery, writeHref } from "../router";
 import { Flags } from "./group";
@@ -23,10 +24,7 @@ export function TaskView({ query, run }: ViewProps): JSX.Element {
   return (
     <>
       <div class="heading"><h1><Text>{data.task}</Text></h1></div>
-      <div class="two">
-        <Section title="Question"><Block text={data.question} /></Section>
-        {data.reference ? <Section title="Reference"><Block text={data.reference} /></Section> : null}
-      </div>
+      <TaskTexts question={data.question} reference={data.reference} />
       <section aria-label="Attempts">
         <h2>
           Attempts

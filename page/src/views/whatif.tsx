@@ -62,7 +62,7 @@ function Form(props: ViewProps & { said: Turn; step: number }): JSX.Element {
       {isBlame || isAnew ? null : (
         <label class="edit">
           it says instead
-          <textarea rows={8} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+          <textarea rows={8} maxLength={30000} value={text} onInput={(event) => setText(event.currentTarget.value)} />
         </label>
       )}
       <p class="choices">

@@ -108,7 +108,6 @@ class Jobs:
             kind=job.order.kind,
             run=job.order.run,
             status=status,
-            began=job.began,
             seconds=(job.ended or time.time()) - job.began,
             command=shlex.join(["rolecall", *job.command]),
             error=_read_error(job) if status == "failed" else "",

@@ -109,7 +109,6 @@ class Run(Model):
     team: list[AgentRow]
     workflow: str
     config: str  # config.yaml
-    names: list[str]  # of the series
     steps: list[int]
     series: dict[str, list[Number]]  # name -> value by step; those that any step has
     evaluations: list[Evaluation]
@@ -143,7 +142,6 @@ class GroupRow(Model):
     attempts: int
     scores: list[Number]  # by attempt
     advantages: dict[str, tuple[float, float]]  # agent -> least and largest
-    first_episode: str
 
 
 class Norm(Model):
@@ -630,7 +628,6 @@ class Job(Model):
     kind: Literal["whatif", "blame", "spikes"]
     run: str
     status: Literal["running", "done", "failed", "cancelled"]
-    began: float
     seconds: float
     command: str  # to type in a terminal
     error: str

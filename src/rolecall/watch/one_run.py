@@ -23,15 +23,13 @@ def answer_run(run: WatchedRun, rows: Rows) -> Run:
         why = f"{metrics.damaged} lines of it are damaged and left out"
         missing.append(Missing(what="metrics.jsonl", why=why))
     row = rows.row(run)
-    names = sorted(metrics.columns)
     return Run(
         row=row,
         team=config.team(),
         workflow=config.read_part_name("workflow"),
         config=config.text,
-        names=names,
         steps=list(metrics.steps),
-        series={name: metrics.values(name) for name in names},
+        series={name: metrics.values(name) for name in sorted(metrics.columns)},
         evaluations=list(metrics.evaluations),
         advice=advice,
         chapters=read_chapters(run.path),

@@ -119,7 +119,7 @@ def _count(run: str, step: int, metrics: dict[str, Number]) -> list[Reason]:
             text=text,
             count=int(count),
             of=total,
-            links=[link_view("run", "its curve", run=run, step=step, metric=metric)],
+            links=[link_view("run", "its curve", run=run, curves=metric)],
         )
         for metric, (name, text) in COUNTED.items()
         if (count := metrics.get(metric))

@@ -11,7 +11,17 @@ from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from urllib.parse import parse_qs, urlsplit
 
-from rolecall.serve.guard import Application, Message, Receive, Scope, Send, is_local, sent_keys
+from rolecall.serve.guard import (
+    Application,
+    Message,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    describe_refusal,
+    is_local,
+    sent_keys,
+)
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -31,14 +41,6 @@ ENTRANCE = b"""<!doctype html><meta charset="utf-8"><title>rolecall watch</title
 <meta http-equiv="refresh" content="0;url=/"><p><a href="/">Open the page</a></p>
 """
 BODY_BYTES = 1 << 20  # of a request
-
-
-class Refused(Exception):
-    """A request that is answered with a status and a sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
 
 
 class Tokens:
@@ -104,7 +106,7 @@ class Guard:
                 return
             check_body(scope, headers)
         except Refused as refused:
-            await _answer(send_guarded, refused.status, {"detail": refused.sentence})
+            await _answer(send_guarded, refused.status, describe_refusal(refused, scope["path"]))
             return
         await self.inner(scope, receive, send_guarded)
 

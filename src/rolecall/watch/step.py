@@ -63,5 +63,4 @@ def _row(key: tuple[str, str], turns: Sequence[Record]) -> GroupRow:
         attempts=len(episodes),
         scores=scores,
         advantages={agent: (min(span), max(span)) for agent, span in sorted(spans.items())},
-        first_episode=firsts[0]["episode"] or "",
     )

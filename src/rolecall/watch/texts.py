@@ -61,7 +61,7 @@ def _load(file: Path) -> Any:
 
 
 def _find_tokenizer(run: WatchedRun, policy: str) -> Path | None:
-    """Return the tokenizer of the newest checkpoint that has the policy; else of any policy."""
+    """Return the tokenizer of the newest checkpoint that has the policy; None where none has."""
     folder = run.path / "checkpoints"
     files = [file for file in folder.glob("*/*/tokenizer.json") if file.is_file()]
     own = [file for file in files if file.parent.name == policy]
