@@ -169,9 +169,9 @@ def _read_norms(result: JsonObject) -> Norms:
 
 
 def _spawn(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    program = ["nice", "-n", str(NICE), sys.executable, "-m", "rolecall"]
+    program = [sys.executable, "-m", "rolecall"]
     with (folder / "log.txt").open("wb") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*program, *command, "--json", str(folder / "result.json")],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -179,6 +179,8 @@ def _spawn(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
             env=os.environ | limit_resources(),
             start_new_session=True,
         )
+    os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+    return process
 
 
 def limit_resources() -> dict[str, str]:
