@@ -99,6 +99,14 @@ def test_the_same_tasks_are_compared_in_pairs(tmp_path):
     assert "B - A = 0.333 +- 0.327; 2 better, 0 worse" in " ".join(console.file.getvalue().split())
 
 
+def test_a_task_without_a_finite_score_is_in_no_pair(tmp_path):
+    a = scored(tmp_path / "a", 1.0, math.nan, 0.5)
+    b = scored(tmp_path / "b", 0.0, 0.5, 0.5)
+    found = compare_runs(a, b, console=Console(file=io.StringIO()))["same_tasks"]
+    assert (found["num_tasks"], found["better"], found["worse"]) == (2, 0, 1)
+    assert found["difference"]["mean"] == -0.5
+
+
 def test_both_curves_are_one_picture(tmp_path, capsys):
     a, b = scored(tmp_path / "a", 1.0), scored(tmp_path / "b", 0.0)
     assert command("compare", a.path, b.path, "--png", tmp_path / "both.png") == 0

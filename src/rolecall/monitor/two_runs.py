@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import asdict, dataclass
 from math import hypot
-from statistics import fmean, stdev
 
 import pyarrow.parquet as pq
 from rich import box
@@ -16,10 +14,11 @@ from rich.text import Text
 from rolecall.config.load import load
 from rolecall.core.json_types import Record
 from rolecall.monitor.comparison import Change, Measure, compare
+from rolecall.monitor.paired_tasks import COLUMNS, TaskKey, average_attempts, measure_differences
+from rolecall.monitor.reading import newest_evaluation
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.visible_text import visible
 from rolecall.storage.config_changes import Changes, changes_between
-from rolecall.storage.numbered import iterate_numbered
 from rolecall.storage.run_folder import RunFolder
 
 MOST_SHOWN = 3  # tasks of each kind
@@ -54,17 +53,16 @@ def pair_tasks(a: RunFolder, b: RunFolder) -> Paired | None:
     """
     one, other = _scores(a), _scores(b)
     pairs = [
-        TaskPair(task, question, one[task, question], other[task, question])
-        for task, question in sorted(one.keys() & other.keys())
+        TaskPair(f"{key.source} {key.task}".strip(), key.question, one[key], other[key])
+        for key in sorted(one.keys() & other.keys())
     ]
     if not pairs:
         return None
     gains = [pair.b - pair.a for pair in pairs]
-    margin = 1.96 * stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
     ranked = sorted(pairs, key=lambda pair: pair.a - pair.b)
     return Paired(
         num_tasks=len(pairs),
-        difference=Measure(fmean(gains), margin),
+        difference=measure_differences(gains),
         better=sum(gain > 0 for gain in gains),
         worse=sum(gain < 0 for gain in gains),
         most_better=[pair for pair in ranked[:MOST_SHOWN] if pair.b > pair.a],
@@ -72,20 +70,12 @@ def pair_tasks(a: RunFolder, b: RunFolder) -> Paired | None:
     )
 
 
-def _scores(run: RunFolder) -> dict[tuple[str, str], float]:
-    """Return the mean score of the attempts at each (task, question) in the run's newest
-    evaluation.
-    """
-    files = [file for _, file in iterate_numbered(run.path, "parquet", kind="evaluation")]
-    if not files:
+def _scores(run: RunFolder) -> dict[TaskKey, float]:
+    """Return the mean score of each task in the run's newest evaluation; {} without one."""
+    file = newest_evaluation(run)
+    if file is None:
         return {}
-    columns = ["source", "task", "question", "episode", "score"]
-    scores: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for row in pq.read_table(files[-1], columns=columns).to_pylist():
-        if row["score"] is not None:
-            task = f"{row['source']} {row['task']}".strip()
-            scores[task, row["question"]][row["episode"]] = row["score"]
-    return {key: fmean(attempts.values()) for key, attempts in scores.items()}
+    return average_attempts(pq.read_table(file, columns=list(COLUMNS)).to_pylist())
 
 
 @dataclass(frozen=True, slots=True)
