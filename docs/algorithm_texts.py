@@ -138,7 +138,8 @@ std: task divides each bracket by its group's std + 1e-6
         "each agent's trajectories are compared with each other in both parts, so that a teammate "
         "changes nothing; the paper does not say what to do there. A state is what the world "
         "showed the agent, as its `Observation.key` or text says, and in a tool loop what the "
-        "tools returned. A turn without a new observation has the first part alone.",
+        "tools returned. A turn without a new observation has the first part alone. `similarity` "
+        "below 1 is that of Dr. MAS's scripts: a turn joins the first state whose text is similar.",
         (
             "The whole transcript as the state: no state is ever met twice, and the second part is "
             "0.",
@@ -147,6 +148,7 @@ std: task divides each bracket by its group's std + 1e-6
         (
             "algorithms/test_gigpo.py::test_known_answer",
             "algorithms/test_gigpo.py::test_ragged_walks_of_two_agents_by_hand",
+            "algorithms/test_gigpo.py::test_similar_observations_are_one_state",
         ),
         turns="by state",
     ),

@@ -141,3 +141,30 @@ def test_omega_zero_is_the_episodes_part():
     episodes = two_walks()
     Gigpo(omega=0.0).credit(episodes)
     assert said(episodes, "walker") == [0.5, 0.5, -0.5, -0.5]
+
+
+def test_similar_observations_are_one_state():
+    """Three searches found the same passage, one of them with a word less; the fourth another.
+
+    "the cat sat" and "the cat sits" match in 9 characters of 11 and 12: 2 * 9 / 23 = 0.78.
+    """
+    texts = ["the cat sat", "the cat sits", "the cat sat", "a dog"]
+    episodes = [walk(i, [f"s{text}"], [reward]) for i, (text, reward) in
+                enumerate(zip(texts, [1.0, 0.0, 0.0, 1.0], strict=True))]  # fmt: skip
+    for e, text in zip(episodes, texts, strict=True):
+        e.turns[0].observation = text
+    whole = [0.5, -0.5, -0.5, 0.5]  # less the mean of the four episodes
+    for similarity, states in (
+        (1.0, [0.5, 0.0, -0.5, 0.0]),  # equal texts: the first and the third
+        (0.79, [0.5, 0.0, -0.5, 0.0]),
+        (0.78, [2 / 3, -1 / 3, -1 / 3, 0.0]),
+    ):
+        Gigpo(similarity=similarity).credit(episodes)
+        expected = [a + b for a, b in zip(whole, states, strict=True)]
+        assert said(episodes, "walker") == pytest.approx(expected), similarity
+
+
+def test_a_state_without_a_text_is_similar_to_no_other():
+    episodes = [walk(0, ["north"], [1.0]), walk(1, ["south"], [0.0]), walk(2, ["north"], [0.0])]
+    Gigpo(similarity=0.1).credit(episodes)
+    assert said(episodes, "walker") == pytest.approx([2 / 3 + 0.5, -1 / 3, -1 / 3 - 0.5])

@@ -3,14 +3,16 @@
 The paper compares trajectories of one agent: in a team each agent's trajectories are compared with
 each other. What a trajectory earned is its outcome and its own rewards, one sample however many
 turns it has. A state is what the world or a tool showed (`turn.state`); an agent that is shown
-nothing meets no state twice and has the episode's credit alone. Degenerate: a state met once adds
-0; equal episodes leave the states' part.
+nothing meets no state twice and has the episode's credit alone. With `similarity` below 1 states
+whose texts are alike count as one. Degenerate: a state met once adds 0; equal episodes leave the
+states' part.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from difflib import SequenceMatcher
 from typing import Literal
 
 from pydantic import Field, PrivateAttr
@@ -18,7 +20,7 @@ from pydantic import Field, PrivateAttr
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.groups import OF_A_TASK, compare, compare_scores
 from rolecall.algorithms.policy_loss import ClippedLoss
-from rolecall.core.types import Episode, group_by
+from rolecall.core.types import Episode, Turn, group_by
 
 notices = logging.getLogger("rolecall.notices")
 MOST_ALONE = 0.9  # share of such turns above which the run says so
@@ -33,6 +35,9 @@ class Gigpo(ClippedLoss, Algorithm):
     """Discount from one turn of an agent to its next."""
     std: Literal["task", "none"] = "none"
     """Divide both parts by the spread of their group; `none` is the paper's setting for agents."""
+    similarity: float = Field(1.0, gt=0, le=1)
+    """Count observations as one state if their texts are at least this similar, by the ratio of
+    matching characters (`difflib.SequenceMatcher`); 1 asks for equal ones."""
     _alone: float = PrivateAttr(0.0)  # share of the turns whose state no other one met
     _told: bool = PrivateAttr(False)
 
@@ -57,7 +62,7 @@ class Gigpo(ClippedLoss, Algorithm):
             credited, mean="agent", std="none" if self.std == "none" else "agent",
             count="episode_agent", own=lambda episode, turn: earned[turn.id], several=True,
         )  # fmt: skip
-        met = group_by([t for _, t in credited if t.state], *OF_A_TASK, "agent", "state")
+        met = group_states([turn for _, turn in credited], similarity=self.similarity)
         for group in met:
             compare_scores(
                 group,
@@ -81,3 +86,36 @@ class Gigpo(ClippedLoss, Algorithm):
 
     def metrics(self) -> dict[str, float]:
         return {"states_met_once": self._alone}
+
+
+def group_states(turns: list[Turn], *, similarity: float) -> list[list[Turn]]:
+    """Group the turns of an agent at a task whose states are equal, or similar enough.
+
+    A turn joins the first group whose first observation is similar, as in the code of the paper. A
+    turn without a state is in no group, and one whose world names its state but shows no text only
+    in that of an equal state.
+    """
+    same = group_by([turn for turn in turns if turn.state], *OF_A_TASK, "agent", "state")
+    if similarity == 1:
+        return same
+    merged: dict[tuple[str, ...], list[list[Turn]]] = defaultdict(list)
+    for group in same:
+        groups = merged[tuple(getattr(group[0], name) for name in (*OF_A_TASK, "agent"))]
+        alike = (g for g in groups if _is_similar(g[0], group[0], similarity))
+        if (joined := next(alike, None)) is not None:
+            joined += group
+        else:
+            groups.append(group)
+    return [group for groups in merged.values() for group in groups]
+
+
+def _is_similar(one: Turn, other: Turn, least: float) -> bool:
+    if not one.observation or not other.observation:
+        return False
+    matcher = SequenceMatcher(None, one.observation, other.observation)
+    # Upper bounds first: most texts differ in length or in letters already.
+    return (
+        matcher.real_quick_ratio() >= least
+        and matcher.quick_ratio() >= least
+        and matcher.ratio() >= least
+    )

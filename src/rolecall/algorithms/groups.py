@@ -64,13 +64,13 @@ def compare_scores(
     """Give each turn credit for its score less the mean of all, divided by their spread.
 
     A score is the sum of what it is made of. The credit is exactly 0 for one score or equal ones.
-    `names` are what the turns have in common.
+    `names` are what the turns have in common, as the first of them has it.
     """
     scores = [sum(amounts.values()) for amounts in made_of]
-    mean, std = exact_mean(scores), sample_std(scores)
+    mean, std, key = exact_mean(scores), sample_std(scores), describe_key(turns[0], names)
     for turn, score, amounts in zip(turns, scores, made_of, strict=True):
         term = Compared(
-            score, mean, len(scores), amounts, describe_key(turn, names), sample,
+            score, mean, len(scores), amounts, key, sample,
             std=std if divide else None, factor=factor,
         )  # fmt: skip
         turn.give_credit(term)
