@@ -69,6 +69,17 @@ def test_at_the_last_step_the_answerer_speaks_whatever_the_verifier_thinks(model
     assert "q1" in shown(episode.turns[-1])
 
 
+@pytest.mark.parametrize(("last", "agent"), [("no", "verifier"), ("yes", "answerer")])
+def test_a_verdict_at_the_last_step_may_leave_the_question_unanswered(model_folder, last, agent):
+    verdicts = [f"<verify>{word}</verify>" for word in ("no", "no", last)]
+    queries = [f"<search>q{n}</search>" for n in range(2)]
+    episode = search(model_folder, verdicts, queries, max_steps=3, last_step="verdict")
+    assert [turn.agent for turn in turns_of(episode, "verifier")] == ["verifier"] * 3
+    assert "Step 3 of 3" in shown(turns_of(episode, "verifier")[-1])
+    assert episode.turns[-1].agent == agent
+    assert ("<answer>" in episode.answer) == (last == "yes")
+
+
 def test_without_a_history_no_search_is_shown(model_folder):
     verdicts, queries = ["<verify>no</verify>"] * 3, [f"<search>q{n}</search>" for n in range(3)]
     episode = search(model_folder, verdicts, queries, history=0)

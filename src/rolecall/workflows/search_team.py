@@ -1,7 +1,8 @@
 """A workflow in which a verifier decides whether to search on or to answer.
 
-The protocol of Dr. MAS (2602.08847) for search. Its last step has no verifier: nobody would act on
-its word, so the answerer speaks.
+The protocol of Dr. MAS (2602.08847) for search. By default the last step has no verifier: nobody
+would act on its word, so the answerer speaks. `last_step: verdict` is the published protocol, in
+which a `no` at the last step leaves the question unanswered.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ async def search_team(
     max_steps: PositiveInt = 4,
     history: NonNegativeInt = 4,
     on_unparsable: Literal["no", "yes"] = "no",
+    last_step: Literal["answer", "verdict"] = "answer",
 ) -> Turn:
     """Let a verifier and a searcher collect documents until an answerer can answer.
 
@@ -42,14 +44,18 @@ async def search_team(
     max_steps: most steps; each is a verdict and a search, and the last one is the answer.
     history: newest searches that agents see, with what they found.
     on_unparsable: verdict to use if a verdict cannot be read.
+    last_step: what the last step begins with: the answer, or a verdict that ends the episode
+        without an answer if it is `no`.
     """
     results: list[tuple[Said, Said]] = []
-    for step in range(1, max_steps):
+    for step in range(1, max_steps + (last_step == "verdict")):
         context = [message for pair in deque(results, history) for message in pair]
         verdict = await team.verifier(task.prompt, *context, f"Step {step} of {max_steps}.")
         enough = verdict.tag("verify") if verdict.valid else on_unparsable
         if enough == "yes":
             break
+        if step == max_steps:
+            return verdict
         query = await ask_again(team.searcher, task.prompt, *context, verdict)
         results.append((query, await world.step("searcher", query.visible)))
     context = [message for pair in deque(results, history) for message in pair]
