@@ -15,7 +15,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.types import Episode, Task
 from rolecall.data.sources import LazyTasks
-from rolecall.environments.mixed import Labelled, Mixture
+from rolecall.environments.mixed import Labelled, Mixture, mix_by_source
 from rolecall.rollout.curriculum import PassRates
 from rolecall.rollout.task_sampler import Shares, TaskSampler, draw, draw_weighted, round_shares
 from rolecall.setup.build import build
@@ -78,6 +78,17 @@ def test_shares_of_1000_steps_are_exact():
     tenths = Shares({"a": 0.7, "b": 0.2, "c": 0.1}, 3)
     whole = sum((tenths.count_parts(step) for step in range(1, 1001)), Counter())
     assert whole == {"a": 2100, "b": 600, "c": 300}
+
+
+def test_sources_have_equal_shares_or_those_of_the_data():
+    """Six tasks of one source and two of another."""
+    tasks = [Task(str(i), "?", None, {"source": "big" if i % 4 else "small"}) for i in range(8)]
+    assert mix_by_source(tasks).weights == {"small": 1, "big": 1}
+    mixed = mix_by_source(tasks, proportional=True)
+    assert mixed.weights == {"small": 2, "big": 6}
+    sampler = TaskSampler(mixed, groups=4, seed=0)
+    for step in range(1, 5):
+        assert Counter(task.source for task in sampler.sample(step)) == {"big": 3, "small": 1}
 
 
 def test_shares_by_chance_or_of_other_weights_are_caught():

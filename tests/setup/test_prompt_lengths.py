@@ -63,3 +63,27 @@ def test_the_longest_prompt_that_has_room_for_one_token_is_kept(tmp_path):
 def test_a_file_of_long_prompts_alone_is_refused_before_anything_is_played(tmp_path):
     with pytest.raises(ConfigError, match=r"rollout\.groups: a step of 1 tasks cannot be sampled"):
         run_of(tmp_path, [2000, 3000], "evaluation.tasks=0")
+
+
+def test_prompts_above_the_limit_of_the_config_are_left_out_and_counted(tmp_path, caplog):
+    run = run_of(tmp_path, [1, 60, 3, 2000])
+    [agent] = run.context.agents.values()
+    number = _num_tokens(agent, run.sampler.train[1].prompt)
+    for limit, kept in (
+        (number, ["rows-1", "rows-2", "rows-3"]),
+        (number - 1, ["rows-1", "rows-3"]),
+    ):
+        caplog.clear()
+        run = run_of(tmp_path, [1, 60, 3, 2000], f"rollout.max_prompt_tokens={limit}")
+        assert [task.id for task in run.sampler.train] == kept
+        assert [task.id for task in run.test] == kept
+        [line] = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
+        assert line == (
+            f"{2 * (4 - len(kept))} tasks are left out, because their prompt has more than {limit} "
+            f"tokens (rollout.max_prompt_tokens); the first is rows-{2 + len(kept) % 2 * 2}"
+        )
+
+
+def test_a_limit_for_tasks_that_are_generated_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"max_prompt_tokens has no effect: tasks are generated"):
+        run_of(tmp_path, [1], "rollout.max_prompt_tokens=9", "environment={name: math}")

@@ -95,11 +95,11 @@ def group_states(turns: list[Turn], *, similarity: float) -> list[list[Turn]]:
     turn without a state is in no group, and one whose world names its state but shows no text only
     in that of an equal state.
     """
-    same = group_by([turn for turn in turns if turn.state], *OF_A_TASK, "agent", "state")
+    equal = group_by([turn for turn in turns if turn.state], *OF_A_TASK, "agent", "state")
     if similarity == 1:
-        return same
+        return equal
     merged: dict[tuple[str, ...], list[list[Turn]]] = defaultdict(list)
-    for group in same:
+    for group in equal:
         groups = merged[tuple(getattr(group[0], name) for name in (*OF_A_TASK, "agent"))]
         alike = (g for g in groups if _is_similar(g[0], group[0], similarity))
         if (joined := next(alike, None)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
@@ -26,6 +26,7 @@ from rolecall.core.interfaces.engine import Sampling
 from rolecall.core.interfaces.tool import Format
 from rolecall.core.json_types import JsonObject, JsonValue, Options
 
+MOST_STEPS = 1_000_000_000
 WRITTEN = "environment"  # rollout.data of demonstrations that the environment writes
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
@@ -229,8 +230,9 @@ class RolloutConfig(Section):
     group_size: int = Field(8, ge=1, le=100_000)
     """Attempts at each task, which are compared with one another. A row of `data` is one attempt or
     one pair."""
-    stratify: bool = False
-    """Take an equal share of each step's tasks from every source of a finite train split."""
+    stratify: bool | Literal["equal", "proportional"] = False
+    """Divide each step's tasks among the sources of a finite train split: into equal shares (true
+    or `equal`), or by their numbers of tasks (`proportional`)."""
     curriculum: CurriculumConfig | None = None
     """Draw tasks by how often the team passes them; `{}` turns this on with its defaults."""
     data: str | None = None
@@ -249,6 +251,9 @@ class RolloutConfig(Section):
     """Most repeats, with new seeds, of an episode that failed for a reason outside of its code."""
     concurrency: int = Field(256, ge=1, le=10_000_000)
     """Most episodes that are played at once."""
+    max_prompt_tokens: int | None = Field(None, ge=1, le=1_000_000_000)
+    """Leave out the tasks, held-out ones too, whose prompt takes more tokens than this for every
+    agent, with the agent's system prompt and chat template around it; one line counts them."""
     allow_filtered_sampling: bool = False
     """Train even though top_p, top_k or temperature 0 change the distribution that is sampled."""
 
@@ -280,8 +285,12 @@ class WarmStartConfig(Section):
 class TrainerConfig(Section):
     """Length, seed, staleness and checkpoints of a run."""
 
-    steps: int = Field(200, ge=1, le=1_000_000_000)
+    steps: int = Field(200, ge=1, le=MOST_STEPS)
     """Number of steps. A step collects episodes, gives credit and updates every policy."""
+    epochs: float | None = Field(None, gt=0, le=1_000_000)
+    """Length of the run as passes over the train tasks, or over the rows of rollout.data. The tasks
+    left over at the end of an epoch that fill no step are not trained on. If `steps` is given, too,
+    the run has at most that many."""
     seed: int = Field(0, ge=-(2**63), lt=2**63)
     """Seed from which every task, draw and shuffle derives."""
     max_staleness: int = Field(0, ge=0, le=1000)
@@ -304,6 +313,12 @@ class TrainerConfig(Section):
     environments code, math, search and tool_use write demonstrations."""
     idle_steps: int = Field(3, ge=1, le=1_000_000_000)
     """Stop the run after this many steps in a row with nothing to train on."""
+
+    @model_validator(mode="after")
+    def _do_not_limit_epochs(self) -> Self:
+        if self.epochs is not None and "steps" not in self.model_fields_set:
+            self.steps = MOST_STEPS
+        return self
 
 
 class MetricsConfig(Section):

@@ -19,8 +19,8 @@ LR, LR_OF_ADAPTERS = 2e-5, 2e-4
 # Keys of an override that are meant for the stage that trains alone.
 OF_TRAINING = (
     "algorithm", "critics", "evaluation.every", "metrics", "rewards", "rollout",
-    "trainer.deterministic", "trainer.idle_steps", "trainer.keep", "trainer.max_staleness",
-    "trainer.save_every", "trainer.steps",
+    "trainer.deterministic", "trainer.epochs", "trainer.idle_steps", "trainer.keep",
+    "trainer.max_staleness", "trainer.save_every", "trainer.steps",
 )  # fmt: skip
 
 
@@ -83,8 +83,8 @@ def _stage(config: DictConfig, options: WarmStartConfig) -> dict[str, Any]:
             "stratify": False, "deadline_s": None, "carry": 0,
         },
         "trainer": {
-            "steps": options.steps, "save_every": options.steps, "max_staleness": 0,
-            "deterministic": None,
+            "steps": options.steps, "epochs": None, "save_every": options.steps,
+            "max_staleness": 0, "deterministic": None,
         },
         "evaluation": {"every": 0},
     }  # fmt: skip

@@ -53,8 +53,12 @@ class Mixture(LazyTasks):
         raise IndexError(index)
 
 
-def mix_by_source(tasks: Sequence[Task]) -> Mixture:
-    """Equal parts, one of each source. Raises ValueError where there are not several to tell."""
+def mix_by_source(tasks: Sequence[Task], *, proportional: bool = False) -> Mixture:
+    """Return a mixture with one part for each source.
+
+    The parts have equal weights, or their numbers of tasks if `proportional`. Raises ValueError for
+    tasks without end, or of a single source.
+    """
     if isinstance(tasks, Mixture):
         raise ValueError("has no effect: the parts of a mixture have weights")
     if len(tasks) >= ENDLESS:
@@ -64,7 +68,8 @@ def mix_by_source(tasks: Sequence[Task]) -> Mixture:
         parts.setdefault(task.source, []).append(task)
     if len(parts) < 2:
         raise ValueError(f"has no effect: all train tasks are of one source ({', '.join(parts)})")
-    return Mixture(parts, dict.fromkeys(parts, 1.0), label="source")
+    weights = {name: float(len(own)) if proportional else 1.0 for name, own in parts.items()}
+    return Mixture(parts, weights, label="source")
 
 
 class MixedEnvironment:

@@ -33,6 +33,7 @@ from rolecall.setup.open_environment import Opened, open_components
 from rolecall.setup.plan import Plan
 from rolecall.setup.prompt_lengths import context_lengths, drop_long_prompts
 from rolecall.setup.ranks import Ranks
+from rolecall.setup.run_length import limit_steps
 from rolecall.setup.templates import check_templates
 from rolecall.setup.weights import (
     load_models,
@@ -104,6 +105,8 @@ def _connected(
     tasks = drop_long_prompts(opened.tasks, config, context.agents, context_lengths(config))
     if session is not None and session.section.workers:
         context.player = make_workers(session, config, engines)
+    data = _data(config, plan.algorithms, context, tasks.sampler)
+    config.trainer.steps = limit_steps(config, len(data or tasks.sampler.train))
     algorithm_groups = _algorithm_groups(plan, models, context)
     for group in algorithm_groups:
         for name in group.agents:
@@ -135,7 +138,7 @@ def _connected(
         algorithms=plan.algorithms,
         algorithm_groups=algorithm_groups,
         accounts=list_accounts(engines),
-        data=_data(config, plan.algorithms, context, tasks.sampler),
+        data=data,
         session=session,
     )
 

@@ -1,6 +1,7 @@
-"""Leaves out the tasks whose prompts no agent's context has room for.
+"""Leaves out the tasks whose prompts are too long for every agent.
 
-An attempt at such a task fails before anything is sampled, at every visit.
+An attempt at a task for which no context has room fails before anything is sampled, at every visit;
+`rollout.max_prompt_tokens` sets a lower limit.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ def drop_long_prompts(
     Tasks that are generated when they are asked for are not looked at. Raises ConfigError if no
     step can be sampled from the rest.
     """
+    most = config.rollout.max_prompt_tokens
+    if most is not None:
+        lengths = {name: min(lengths.get(name, most), most + 1) for name in config.policies}
+        _check_limit(tasks.sampler.train, agents)
     readers = [_make_reader(agent, lengths.get(agent.policy.name)) for agent in agents.values()]
     dropped: list[str] = []
 
@@ -62,17 +67,32 @@ def drop_long_prompts(
     validation = keep_short(tasks.validation)
     if not dropped:
         return tasks
+    longest = max(reader.limit or 0 for reader in readers)
+    because = f"no agent's context (at most {longest} tokens) has room for their prompt"
+    if most is not None and longest > most:
+        because = f"their prompt has more than {most} tokens (rollout.max_prompt_tokens)"
     notices.warning(
-        "%d tasks are left out, because no agent's context (at most %d tokens) has room for their "
-        "prompt; the first is %s",
-        len(dropped),
-        max(reader.limit or 0 for reader in readers),
-        dropped[0],
+        "%d tasks are left out, because %s; the first is %s", len(dropped), because, dropped[0]
     )
     sampler = TaskSampler(train, groups=sampler.groups, seed=sampler.seed, rates=sampler.rates)
     if problems := list(check_task_sampler(config, sampler)):
         raise ConfigError(*problems)
     return Tasks(sampler, test, validation)
+
+
+def _check_limit(train: Sequence[Task], agents: Mapping[str, Agent]) -> None:
+    """Raise ConfigError if `rollout.max_prompt_tokens` cannot be applied."""
+    parts = train.parts.values() if isinstance(train, Mixture) else [train]
+    if not any(isinstance(tasks, list) for tasks in parts):
+        raise ConfigError(
+            "rollout.max_prompt_tokens has no effect: tasks are generated when they are asked for; "
+            "remove it"
+        )
+    if not all(agent.policy.tokenizer for agent in agents.values()):
+        raise ConfigError(
+            "rollout.max_prompt_tokens: agents behind an API have no tokenizer here to count with; "
+            "remove it"
+        )
 
 
 def _filtered(

@@ -97,7 +97,7 @@ def _sampler(config: Config, train: Sequence[Task]) -> TaskSampler:
     rollout = config.rollout
     if rollout.stratify:
         try:
-            train = mix_by_source(train)
+            train = mix_by_source(train, proportional=rollout.stratify == "proportional")
         except ValueError as error:
             raise ConfigError(f"rollout.stratify {error}") from error
     rates = None

@@ -18,7 +18,8 @@ SERVER_KEYS = (
 # What a run may go on with otherwise, because no step that is done depends on it.
 # The number of validation tasks is not among it: they are held out of what is trained on.
 MAY_CHANGE = (
-    "output", "trackers", "prices", "trainer.steps", "trainer.save_every", "trainer.keep",
+    "output", "trackers", "prices", "trainer.steps", "trainer.epochs", "trainer.save_every",
+    "trainer.keep",
     *(f"evaluation.{name}" for name in EvaluationConfig.model_fields if name != "validation"),
     *(f"{place}.{name}" for place in ("engine", "policies.*.engine") for name in SERVER_KEYS),
 )  # fmt: skip
