@@ -81,10 +81,10 @@ def test_a_file_is_known_by_what_it_says_and_becomes_a_config_that_fits(text, ca
     load_plan(Path("out.yaml"))
 
 
-def test_a_script_gives_what_its_variables_hold_and_steps_by_its_rows(capsys):
+def test_a_script_gives_what_its_variables_hold(capsys):
     _, _, error = imported(DRMAS, capsys=capsys)
     config = load(Path("out.yaml"))
-    assert config.trainer.steps == 3 * 40 // 8
+    assert config.trainer.epochs == 3
     assert config.policies["verifier"].optimizer.lr == 2e-6
     assert config.policies["solver"].template == {"enable_thinking": False}
     assert [named.name for named in config.trackers] == ["tensorboard"]
@@ -110,6 +110,16 @@ def test_models_that_only_the_script_knows_are_to_be_filled_in(capsys):
     status, written, error = imported(text, capsys=capsys)
     assert status == 0, error
     assert "# Fill in policies.verifier.base: the model" in written
+
+
+def test_arguments_of_a_script_stand_behind_it(capsys):
+    text = 'n=1\nif [ "${1:-train}" == "eval" ]; then n=16; fi\n' + DRMAS.lstrip()
+    Path("run.sh").write_text(
+        text.replace("env.rollout.n=4", "env.rollout.n=4 env.rollout.val_n=$n")
+    )
+    for words, samples in (([], 1), (["eval"], 16)):
+        assert command("import", "run.sh", *words, "--output", "out.yaml") == 0
+        assert load(Path("out.yaml")).evaluation.samples == samples
 
 
 def test_yaml_of_dr_mas_says_the_same_as_its_overrides(capsys):
@@ -181,9 +191,9 @@ def test_what_nobody_can_know_is_to_be_filled_in_and_is_an_error_by_name_until_t
     status, written, error = imported(text, capsys=capsys)
     assert status == 0, error
     assert "# Fill in environment.train: rows, $DATA there" in written
-    assert yaml.safe_load(written)["trainer"]["steps"] == "???"
+    assert yaml.safe_load(written)["environment"]["train"] == "???"
     assert command("train", "out.yaml") == 2
-    assert "trainer.steps" in capsys.readouterr().err
+    assert "environment.train" in capsys.readouterr().err
     status, written, error = imported(
         text, "environment.train=sums.jsonl", "trainer.steps=4", capsys=capsys
     )
@@ -202,7 +212,13 @@ def test_what_nobody_can_know_is_to_be_filled_in_and_is_an_error_by_name_until_t
          "trainer.stepz: unknown key; did you mean steps or idle_steps?"),
         (DRMAS.replace("main_ppo", "main_ppo oops"), [],
          "'oops' is neither key=value nor an option"),
-        ("agent.orchestra_type: [", [], "theirs: neither YAML nor a script"),
+        ("agent.orchestra_type: [", [], "theirs: line 2: neither YAML nor a script"),
+        (DRMAS.replace("group_by_agent_id", "groupby_agent_id"), [],
+         "theirs:7: algorithm.groupby_agent_id: no key of Dr. MAS; nearest: algorithm.group_by"),
+        (DRMAS.replace("=8\n", "=many\n"), [],
+         "theirs:9: data.train_batch_size: not a number (it is 'many')"),
+        (MRLM.replace("seed: 3", "seed: 3, use_fp16: 1"), [],
+         "no counterpart here for training.use_fp16 (theirs:3); --partial"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(text, arguments, said, capsys):

@@ -100,3 +100,29 @@ def test_references_of_yaml_that_double_one_another_end_in_one_line():
     with pytest.raises(ConfigError, match="references"):
         read_values("\n".join(lines), FRAMEWORKS["drmas"])
     assert read_values("a: &a [1, 2]\nb: *a", FRAMEWORKS["drmas"])["b"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        ("python3 -m verl.trainer.main a.b=1 \\\n  c=2 \\\n", r"line 2: the file ends within a"),
+        ("python3 -m verl.trainer.main a.b=1\nx='[1,\n2", r"line 2: what ' opens is never closed"),
+        ('n=$(jq "x"\npython3 -m verl.trainer.main a=1 x="', r"line 1: what \$ opens is never"),
+    ],
+)
+def test_a_script_that_was_cut_is_refused_with_the_line(cut, said):
+    text = cut if cut.startswith("python3") else f"python3 -m verl.trainer.main a=1\n{cut}"
+    if not cut.startswith("python3"):
+        said = said.replace("line 1", "line 2")
+    with pytest.raises(ConfigError, match=said):
+        training_words(text, PROGRAMS)
+
+
+def test_arguments_of_the_script_stand_for_its_parameters():
+    text = """
+    MODE=${1:-train}
+    if [ "$MODE" == "eval" ]; then n=16; else n=1; fi
+    python3 -m verl.trainer.main n=$n $@
+    """
+    assert training_words(text, PROGRAMS) == ["n=1"]
+    assert training_words(text, PROGRAMS, ["eval"]) == ["n=16", "eval"]

@@ -78,6 +78,8 @@ FILES = {
         MATH_TEAM | {"algorithm.use_kl_in_reward": True, "trainer.logger": ["wandb"]},
         MATH_TEAM | {"algorithm.adv_estimator": "gae", "algorithm.group_by_agent_id": False},
         MATH_TEAM | {"actor_rollout_ref.model.lora_rank": 8},
+        MATH_TEAM | {"algorithm.adv_estimator": "gigpo", "algorithm.gigpo.enable_similarity": True,
+                     "data.filter_overlong_prompts": True},
         {k: v for k, v in MATH_TEAM.items() if k not in ("agent.model_ids", f"{VAL}.do_sample")},
     ],
     "marti": [
@@ -169,6 +171,7 @@ OTHER = {
     "gradient_checkpointing": True,
     "use_tensorboard": "x",
     "train_max_tokens_per_gpu": 999,
+    "algorithm.gigpo.enable_similarity": False,
     "training.lr_scheduler": "cosine",
     "model.lora_target_modules": ["q_proj"],
     "model.torch_dtype": "bfloat16",
@@ -301,21 +304,62 @@ def test_a_typo_inside_of_a_mapping_is_refused_too(change, said):
 def test_dr_mas_becomes_dr_mas_with_the_published_numbers():
     values = SEARCH_TEAM | {f"{ACTOR}.invalid_action_penalty_coef": 0.01, "env.max_steps": 4}
     found = translate(values | {"trainer.total_epochs": 2, "data.train_batch_size": 128},
-                      FRAMEWORKS["drmas"], rows=1300)  # fmt: skip
+                      FRAMEWORKS["drmas"])  # fmt: skip
     config = found.config
     assert config["algorithm"]["name"] == "drmas"
     assert list(config["team"]) == ["verifier", "searcher", "answerer"]
     assert config["team"]["searcher"]["invalid_penalty"] == 0.01
     assert config["workflow"] == {
         "name": "search_team", "max_steps": 4, "on_unparsable": "yes",
+        "last_step": "verdict",
     }  # fmt: skip
     assert config["environment"]["url"] == "http://127.0.0.1:8000"
-    assert config["trainer"]["steps"] == 20
+    assert config["trainer"] == {"epochs": 2, "seed": 0}
     assert config["algorithm"]["entropy"] == 0.001  # verl's default, which nobody wrote
     assert len(config["policies"]) == 3
     shared = translate(values | {"agent.model_sharing": True}, FRAMEWORKS["drmas"]).config
     assert list(shared["policies"]) == ["verifier"]
     assert shared["team"]["answerer"]["policy"] == "verifier"
+
+
+@pytest.mark.parametrize(
+    ("change", "algorithm"),
+    [
+        ({"algorithm.adv_estimator": "gigpo", "algorithm.gamma": 0.95,
+          "algorithm.gigpo.mode": "mean_std_norm", "algorithm.gigpo.enable_similarity": True,
+          "algorithm.gigpo.similarity_thresh": 0.9},
+         {"name": "gigpo", "std": "task", "omega": 1.0, "similarity": 0.9, "gamma": 0.95}),
+        ({"algorithm.adv_estimator": "gigpo"}, {"name": "gigpo", "std": "none", "gamma": 1.0}),
+        ({"algorithm.adv_estimator": "rloo", "algorithm.group_by_agent_id": False},
+         {"name": "rloo", "mean": "task", "count": "episode_agent"}),
+        ({"algorithm.adv_estimator": "rloo"}, {"name": "rloo", "mean": "agent"}),
+        ({"algorithm.group_by_agent_id": False}, {"name": "grpo", "count": "episode_agent"}),
+        ({"algorithm.norm_adv_by_std_in_grpo": False}, {"name": "drmas", "std": "none"}),
+        ({f"{ACTOR}.policy_loss.loss_mode": "gspo"}, {"name": "gspo", "mean": "agent"}),
+        ({"algorithm.adv_estimator": "reinforce_plus_plus"}, {"name": "reinforce_pp"}),
+    ],
+)  # fmt: skip
+def test_each_estimator_of_dr_mas_becomes_its_algorithm(change, algorithm):
+    found = translate(MATH_TEAM | change, FRAMEWORKS["drmas"])
+    assert not found.refused_lines
+    assert algorithm.items() <= found.config["algorithm"].items()
+    check(found.config)
+
+
+def test_an_estimator_that_nobody_knows_becomes_no_other_algorithm():
+    found = translate(MATH_TEAM | {"algorithm.adv_estimator": "grpo2"}, FRAMEWORKS["drmas"])
+    assert not found.refused_lines
+    assert found.config["algorithm"]["name"] == EDIT
+    assert found.edits["algorithm.name"] == "grpo2 there, which is not known here"
+
+
+def test_long_prompts_are_left_out_where_they_are_there():
+    limited = {"data.max_prompt_length": 8192, "data.truncation": "middle"}
+    config = translate(MATH_TEAM | limited, FRAMEWORKS["drmas"]).config
+    assert "max_prompt_tokens" not in config["rollout"]
+    limited["data.filter_overlong_prompts"] = True
+    config = translate(MATH_TEAM | limited, FRAMEWORKS["drmas"]).config
+    assert config["rollout"]["max_prompt_tokens"] == 8192
 
 
 def test_marti_agents_keep_the_lines_of_their_prompts_that_name_no_variable():
@@ -438,7 +482,7 @@ def test_no_value_is_said_to_be_the_default_that_is_not():
 
 def test_what_is_not_the_same_there_is_said_in_the_file_that_is_made():
     text = render(translate(MATH_TEAM, FRAMEWORKS["drmas"]), [Path("run.sh")])
-    for what in ("At the last step of a search", "Chinese character", "micro-batch"):
+    for what in ("A prompt that is longer", "Chinese character", "micro-batch"):
         assert what in text
 
 

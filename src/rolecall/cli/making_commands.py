@@ -17,7 +17,10 @@ from rolecall.runtime.interrupts import ends_at_once
 def import_config(
     given: Annotated[
         list[str],
-        typer.Argument(metavar="FILE... [KEY.SUB=VALUE]...", help="Their files, our overrides."),
+        typer.Argument(
+            metavar="FILE... [WORD]... [KEY.SUB=VALUE]...",
+            help="Their files, a script's own arguments behind it, our overrides.",
+        ),
     ],
     source: Annotated[
         str | None, typer.Option("--from", metavar="mrlm|drmas|marti", help="Whose files.")
@@ -31,11 +34,21 @@ def import_config(
     with ends_at_once():
         from rolecall.importers.importing import import_files
 
-    files = [Path(argument) for argument in given if "=" not in argument]
-    overrides = [argument for argument in given if "=" in argument]
+    files: list[Path] = []
+    arguments: dict[Path, list[str]] = {}
+    for word in given:
+        if "=" in word:
+            continue
+        if files and files[-1].suffix == ".sh" and "." not in word and not Path(word).exists():
+            arguments.setdefault(files[-1], []).append(word)
+        else:
+            files.append(Path(word))
+    overrides = [word for word in given if "=" in word]
     if not files:
         raise ConfigError("no file is given; name the YAML file or the run script to import")
-    text, imported = import_files(files, overrides, source=source, partial=partial)
+    text, imported = import_files(
+        files, overrides, source=source, partial=partial, arguments=arguments
+    )
     if output is None:
         typer.echo(text, nl=False)
         return

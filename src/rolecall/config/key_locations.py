@@ -56,9 +56,7 @@ def read_key_locations(files: dict[str, Path], overrides: list[str]) -> KeyLocat
     lines: dict[str, str] = {}
     for name, path in files.items():
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        numbers: dict[str, int] = {}
-        _note(root, "", numbers)
-        lines |= {key: f"{name}:{line}" for key, line in numbers.items()}
+        lines |= {key: f"{name}:{line}" for key, line in number_keys(root).items()}
     overridden = (override.partition("=")[0] for override in overrides)
     replaced = set(_replaced_keys(OmegaConf.to_container(dotlist(overrides))))
     kept = {key: line for key, line in lines.items() if replaced.isdisjoint(_parents(key))}
@@ -83,6 +81,13 @@ def _parents(key: str) -> list[str]:
     while key := key.rpartition(".")[0]:
         parents.append(key)
     return parents
+
+
+def number_keys(root: yaml.Node | None) -> dict[str, int]:
+    """Return the lines of the keys of a YAML document: {"a": 1, "a.b": 2, "a.b.0": 2}."""
+    lines: dict[str, int] = {}
+    _note(root, "", lines)
+    return lines
 
 
 def _note(node: yaml.Node | None, prefix: str, lines: dict[str, int]) -> None:

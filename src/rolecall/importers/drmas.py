@@ -6,8 +6,8 @@ import yaml
 
 from rolecall.config.load import find
 from rolecall.core.json_types import JsonValue
-from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, OWN, ROLLOUT
-from rolecall.importers.keys import Framework, Given, Tree, is_unknown, set_key, show_value
+from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, OWN, PROMPTS, ROLLOUT
+from rolecall.importers.keys import EDIT, Framework, Given, Tree, is_unknown, set_key, show_value
 
 # their agents, by the part that they play -> ours; system prompts are those of our recipes
 TEAMS = {
@@ -17,13 +17,22 @@ TEAMS = {
                                                "Search Agent": "searcher",
                                                "Answer Agent": "answerer"}),
 }  # fmt: skip
+ESTIMATOR = "algorithm.adv_estimator"
+ESTIMATORS = {
+    "grpo": "grpo",
+    "rloo": "rloo",
+    "gae": "ppo",
+    "gigpo": "gigpo",
+    "reinforce_plus_plus": "reinforce_pp",
+    "reinforce_plus_plus_baseline": "reinforce_pp_baseline",
+}
 AGGREGATIONS = {"token-mean": "token", "seq-mean-token-mean": "turn_mean"}
 FORMS = {"low_var_kl": "k3", "kl": "k1", "mse": "k2", "k1": "k1", "k2": "k2", "k3": "k3"}
 # What an unreadable verdict counts as there.
 UNREADABLE = {"solver_verifier": "approve", "search_team": "yes"}
 DIFFERS = (
     "An unreadable verdict counts as there: `on_unparsable` is approve for maths, yes for search.",
-    "At the last step of a search a `no` lets nobody answer there; here the answerer speaks.",
+    "A prompt that is longer than data.max_prompt_length is cut there; here it stays whole.",
     "A turn has its form if the last complete tag after its thinking can be read, in upper or "
     "lower case; there the first tag counts, also inside of thinking, in lower case, and any "
     "Chinese character makes a turn invalid.",
@@ -42,6 +51,8 @@ def build(given: Given) -> Tree:
     else:
         set_key(config, "workflow.name", flow)
         set_key(config, "workflow.on_unparsable", UNREADABLE[flow])
+        if flow == "search_team":
+            set_key(config, "workflow.last_step", "verdict")
         _team(given, config)
     _environment(given, config)
     _algorithm(given, config)
@@ -135,33 +146,34 @@ def _environment(given: Given, config: Tree) -> None:
 
 def _algorithm(given: Given, config: Tree) -> None:
     by_agent = bool(given["algorithm.group_by_agent_id"])
-    algorithms = {"grpo": "drmas" if by_agent else "grpo", "rloo": "rloo", "gae": "ppo"}
-    name = given.choose("algorithm.adv_estimator", algorithms, "no such algorithm") or "drmas"
-    if given["algorithm.filter_groups.enable"]:
-        if name == "grpo":
-            name = "dapo"
-        else:
-            given.refuse("algorithm.filter_groups.enable", f"{name} does not filter groups")
-    if name == "rloo" and not by_agent:
-        because = "rloo compares each agent with itself: set algorithm.group_by_agent_id"
-        given.refuse("algorithm.adv_estimator", because)
-    if by_agent and name == "ppo":
-        given.refuse("algorithm.group_by_agent_id", "PPO compares with its value head")
+    name = _choose_algorithm(given, by_agent=by_agent)
+    if name is None:
+        given.mark_missing(
+            config,
+            "algorithm.name",
+            f"{show_value(given[ESTIMATOR])} there, which is not known here",
+        )
+        given.silence([ESTIMATOR, f"{ACTOR}.policy_loss.loss_mode"], "algorithm.name is to fill in")
+        name = EDIT
     set_key(config, "algorithm.name", name)
-    if name in ("grpo", "dapo"):
+    if name in ("grpo", "dapo", "rloo", "gspo"):
         set_key(config, "algorithm.count", "episode_agent")  # a trajectory is one sample there
+    if name in ("rloo", "gspo"):
+        set_key(config, "algorithm.mean", "agent" if by_agent else "task")
+    if name in ("grpo", "drmas", "dapo", "gspo") and not given["algorithm.norm_adv_by_std_in_grpo"]:
+        set_key(config, "algorithm.std", "none")
     if name == "dapo":  # no soft limit of length there
         set_key(config, "algorithm.longest", NEVER)
+    _gigpo(given, config, name, by_agent=by_agent)
     if name == "ppo":
         set_key(config, "critics.agent", {"optimizer": {}})
     else:
         unread = [key for key in KEYS if key.startswith("critic.")]
         given.silence(unread, f"{name} has no critic")
-        for key in ("algorithm.gamma", "algorithm.lam"):
-            given.silence([key], f"{name} discounts nothing")
-            if given[key] != 1.0:
-                given.idle.pop(key)
-                given.refuse(key, f"{name} discounts nothing")
+    reads = {"ppo": ("gamma", "lam"), "gigpo": ("gamma",), "reinforce_pp": ("gamma",)}
+    for key in ("gamma", "lam"):
+        if key not in reads.get(name, ()):
+            given.silence([f"algorithm.{key}"], f"{name} does not read it, there as here")
     agg = given.choose(f"{ACTOR}.loss_agg_mode", AGGREGATIONS, "no such mean")
     set_key(config, "algorithm.agg", agg or "token")
     for side in ("low", "high"):
@@ -170,6 +182,43 @@ def _algorithm(given: Given, config: Tree) -> None:
             config, f"algorithm.clip_{side}", given[f"{ACTOR}.clip_ratio"] if clip is None else clip
         )
     _kl(given, config)
+
+
+def _choose_algorithm(given: Given, *, by_agent: bool) -> str | None:
+    """Return our algorithm, or None for an estimator that is not known."""
+    estimators = {**ESTIMATORS, "grpo": "drmas" if by_agent else "grpo"}
+    name = estimators.get(given[ESTIMATOR])
+    loss = given[f"{ACTOR}.policy_loss.loss_mode"]
+    if loss == "gspo" and given[ESTIMATOR] == "grpo":
+        return "gspo"
+    if loss != "vanilla":
+        given.refuse(f"{ACTOR}.policy_loss.loss_mode", f"no loss {loss!r} with {name}")
+    if given["algorithm.filter_groups.enable"]:
+        if name == "grpo":
+            return "dapo"
+        given.refuse("algorithm.filter_groups.enable", f"{name} does not filter groups")
+    if by_agent and name == "ppo":
+        given.refuse("algorithm.group_by_agent_id", "PPO compares with its value head")
+    return name
+
+
+def _gigpo(given: Given, config: Tree, name: str, *, by_agent: bool) -> None:
+    """Set what GiGPO alone reads."""
+    if name != "gigpo":
+        unread = [key for key in KEYS if key.startswith("algorithm.gigpo.")]
+        given.silence(unread, f"{ESTIMATOR} is not gigpo")
+        return
+    if not by_agent:
+        given.refuse("algorithm.group_by_agent_id", "gigpo compares each agent with itself: True")
+    modes = {"mean_norm": "none", "mean_std_norm": "task"}
+    mode = given.choose("algorithm.gigpo.mode", modes, "no such mode")
+    set_key(config, "algorithm.std", mode or "none")
+    set_key(config, "algorithm.omega", given["algorithm.gigpo.step_advantage_w"])
+    if given["algorithm.gigpo.enable_similarity"]:
+        set_key(config, "algorithm.similarity", given["algorithm.gigpo.similarity_thresh"])
+    else:
+        unread = ["algorithm.gigpo.similarity_thresh"]
+        given.silence(unread, "algorithm.gigpo.enable_similarity is not set")
 
 
 def _kl(given: Given, config: Tree) -> None:
@@ -191,22 +240,25 @@ def _kl(given: Given, config: Tree) -> None:
     else:
         unread = [key for key in KEYS if key.startswith("algorithm.kl_")]
         given.silence(unread, "use_kl_in_reward is not set")
-    if in_loss or in_reward:
+    if not in_loss and not in_reward:
+        set_key(config, "algorithm.kl", 0.0)
+    else:
         for policy in config["policies"].values():
             policy["reference"] = "initial"
 
 
 def _amounts(given: Given, config: Tree) -> None:
     steps = given["trainer.total_training_steps"] or given.steps
-    if steps is None and given.rows is not None:
-        steps = given["trainer.total_epochs"] * (given.rows // given["data.train_batch_size"])
     if steps:
         set_key(config, "trainer.steps", steps)
+        given.silence(["trainer.total_epochs"], "trainer.total_training_steps says it")
     else:
-        epochs = given["trainer.total_epochs"]
-        given.mark_missing(
-            config, "trainer.steps", f"{epochs} times the rows over data.train_batch_size"
-        )
+        set_key(config, "trainer.epochs", given["trainer.total_epochs"])
+    limit = ("data.max_prompt_length", "data.filter_overlong_prompts")
+    if given[limit[1]]:
+        set_key(config, "rollout.max_prompt_tokens", given[limit[0]])
+    else:
+        given.silence(limit, f"no task is left out; {PROMPTS}")
     save, every = given["trainer.save_freq"], given["trainer.test_freq"]
     if save is not None:
         set_key(config, "trainer.save_every", save if save > 0 else NEVER)

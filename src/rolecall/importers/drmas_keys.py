@@ -8,8 +8,7 @@ ENGINE = "the embedded engine samples with the weights being trained; engine has
 SHARDS = "learner.name: fsdp shards weights, learner.offload keeps moments off the GPU"
 LEARNER = "learner.tokens_per_batch bounds a forward pass"
 PACKED = "turns are always packed without padding"
-PROMPTS = "prompts are never cut: one that is too long is an error of its episode"
-GIGPO = "there is no GiGPO"
+PROMPTS = "a prompt is never cut; set rollout.max_prompt_tokens to leave out long tasks"
 ROWS = "columns are found by their names"
 NEVER = 1_000_000  # more than there are of rows, steps or tokens of a turn
 ACTOR, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
@@ -17,7 +16,7 @@ OWN = "agent.agent_specific_parameters.actor"
 KEYS: dict[str, Key] = {
     "algorithm.adv_estimator": read("algorithm.name", "gae"),
     "algorithm.group_by_agent_id": read("algorithm.name", False),
-    "algorithm.norm_adv_by_std_in_grpo": refuse("attempts are divided by their spread", True),
+    "algorithm.norm_adv_by_std_in_grpo": read("algorithm.std", True),
     "algorithm.use_kl_in_reward": read("algorithm.kl_in", False),
     "algorithm.kl_penalty": refuse("the KL in the reward is old - ref", "kl", default="kl"),
     "algorithm.kl_ctrl.type": refuse("the KL's coefficient is fixed", "fixed"),
@@ -28,18 +27,18 @@ KEYS: dict[str, Key] = {
     "algorithm.lam": becomes("algorithm.lam", 1.0),
     "algorithm.filter_groups.enable": read("algorithm.name", False),
     "algorithm.filter_groups.max_num_gen_batches": ignore("a step draws tasks until it is full"),
-    "algorithm.gigpo.step_advantage_w": ignore(GIGPO),
-    "algorithm.gigpo.mode": ignore(GIGPO),
-    "algorithm.gigpo.enable_similarity": ignore(GIGPO),
-    "algorithm.gigpo.similarity_thresh": ignore(GIGPO),
+    "algorithm.gigpo.step_advantage_w": read("algorithm.omega", 1.0),
+    "algorithm.gigpo.mode": read("algorithm.std", "mean_norm"),
+    "algorithm.gigpo.enable_similarity": read("algorithm.similarity", False),
+    "algorithm.gigpo.similarity_thresh": read("algorithm.similarity", 1.0),
     "data.train_files": read("environment.train"),
     "data.val_files": read("environment.test"),
     "data.train_batch_size": becomes("rollout.groups", 1024),
     "data.val_batch_size": ignore("episodes run by themselves, in no batches"),
-    "data.max_prompt_length": ignore(PROMPTS),
+    "data.max_prompt_length": read("rollout.max_prompt_tokens", 512),
     "data.max_response_length": becomes("team.*.sampling.max_tokens", 512),
-    "data.filter_overlong_prompts": refuse(PROMPTS, False),
-    "data.truncation": refuse(PROMPTS, "error"),
+    "data.filter_overlong_prompts": read("rollout.max_prompt_tokens", False),
+    "data.truncation": ignore(PROMPTS),
     "data.return_raw_chat": ignore("conversations are kept as they are"),
     "data.return_full_prompt": ignore("prompts are in the run folder"),
     "data.apply_chat_template_kwargs.enable_thinking": becomes(
@@ -84,7 +83,7 @@ KEYS: dict[str, Key] = {
     f"{ACTOR}.clip_ratio_high": read("algorithm.clip_high"),
     f"{ACTOR}.clip_ratio_c": becomes("algorithm.dual_clip", 3.0),
     f"{ACTOR}.loss_agg_mode": read("algorithm.agg", "token-mean"),
-    f"{ACTOR}.policy_loss.loss_mode": refuse("the ratio is one of single tokens", "vanilla"),
+    f"{ACTOR}.policy_loss.loss_mode": read("algorithm.name", "vanilla"),
     f"{ACTOR}.entropy_coeff": becomes("algorithm.entropy", 0.001),
     f"{ACTOR}.use_kl_loss": read("algorithm.kl_in", False),
     f"{ACTOR}.kl_loss_coef": read("algorithm.kl", 0.001),
@@ -153,9 +152,9 @@ KEYS: dict[str, Key] = {
     "trainer.nnodes": ignore("one machine"),
     "trainer.save_freq": read("trainer.save_every"),
     "trainer.test_freq": read("evaluation.every"),
-    "trainer.total_epochs": read("trainer.steps", 30),
+    "trainer.total_epochs": read("trainer.epochs", 30),
     "trainer.total_training_steps": read("trainer.steps"),
-    "trainer.val_only": refuse("evaluate with `rolecall eval FILE`", False),
+    "trainer.val_only": ignore("`rolecall eval FILE` evaluates without training"),
     "trainer.val_before_train": ignore("a run evaluates before and after"),
     "trainer.max_actor_ckpt_to_keep": becomes("trainer.keep"),
     "trainer.resume_mode": ignore("a second start in the folder of a run continues it"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -12,6 +14,7 @@ from rolecall.config.load import NAMED
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import JsonObject, JsonValue
+from rolecall.importers.key_lines import locate_keys
 from rolecall.importers.keys import Framework, Tree, get_key, set_key
 from rolecall.importers.reading import guess, parse_value, read_text, read_values
 from rolecall.importers.translating import (
@@ -45,10 +48,16 @@ class Plain(yaml.SafeDumper):
 
 
 def import_files(
-    files: list[Path], overrides: list[str], *, source: str | None, partial: bool
+    files: list[Path],
+    overrides: list[str],
+    *,
+    source: str | None,
+    partial: bool,
+    arguments: Mapping[Path, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[str, Translation]:
     """Return the text of our YAML; keys of a later file beat those of an earlier one.
 
+    `arguments`: what run scripts are started with, `eval` of `run_math.sh eval`.
     Raises ConfigError for an unknown key, for what our own checks refuse, and, unless `partial`,
     where a key was refused; the table is printed before.
     """
@@ -57,13 +66,21 @@ def import_files(
     values: JsonObject = {}
     for path, text in zip(files, texts, strict=True):
         try:
-            values = merge(values, read_values(text, framework))
+            values = merge(values, read_values(text, framework, arguments.get(path, ())))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
-    translated = _translated(values, framework, overrides)
+    named = [(path.name, text) for path, text in zip(files, texts, strict=True)]
+    locations = locate_keys(named, overrides)
+    try:
+        translated = _translated(values, framework, overrides)
+    except ConfigError as error:
+        raise ConfigError(*map(locations.locate, error.problems)) from error
     print_table(translated)
     if translated.refused_lines and not partial:
-        names = ", ".join(line.key for line in translated.refused_lines)
+        names = ", ".join(
+            f"{line.key} ({locations.lines[line.key]})" if line.key in locations.lines else line.key
+            for line in translated.refused_lines
+        )
         raise ConfigError(
             f"nothing is written: no counterpart here for {names}; --partial writes the rest"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,14 @@ def guess(text: str, frameworks: dict[str, Framework]) -> Framework:
     return frameworks[best]
 
 
-def read_values(text: str, framework: Framework) -> JsonObject:
-    """Key -> value, the framework's own spelling of keys made that of its table.
+def read_values(text: str, framework: Framework, arguments: Sequence[str] = ()) -> JsonObject:
+    """Return values by key, with the framework's own spellings of keys made that of its table.
 
+    `arguments`: words that a script is started with.
     Raises ConfigError for a text that is neither YAML nor holds a training command or settings.
     """
     try:
-        words = training_words(text, PROGRAMS)
+        words = training_words(text, PROGRAMS, arguments)
         if words is not None:
             values = _of_words(words)
         elif _is_lines(text):
@@ -103,8 +105,10 @@ def _of_yaml(text: str) -> JsonObject:
     try:
         loaded = _loaded(text)
     except (YAMLError, OmegaConfBaseException) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}: " if mark is not None else ""
         raise ConfigError(
-            f"neither YAML nor a script with a training command: {first_line(error)}"
+            f"{line}neither YAML nor a script with a training command: {first_line(error)}"
         ) from error
     if not isinstance(loaded, dict):
         raise ConfigError("neither YAML, nor a script with a training command, nor key=value lines")

@@ -7,6 +7,7 @@ What only a shell could tell (`$(...)`, arguments, other conditions) stands betw
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from rolecall.core.errors import ConfigError
 from rolecall.importers.keys import UNKNOWN
@@ -21,16 +22,32 @@ Truth = bool | None  # None: it cannot be told
 Command = list[str]  # raw words, quotes and all
 
 
-def training_words(text: str, programs: tuple[str, ...]) -> list[str] | None:
+def training_words(
+    text: str, programs: tuple[str, ...], arguments: Sequence[str] = ()
+) -> list[str] | None:
     """Return the words after the first word that names a training program; None if there is none.
+
+    `arguments`: what the script is started with, for `$1` and the others. Raises ConfigError for a
+    command that the end of the text cuts.
 
     `n=2; python3 -m verl.trainer.main_ppo env.rollout.n=$n` -> ["env.rollout.n=2"]
     """
-    return _Script(split(text), programs).run()
+    words = _Script(split(text), programs, arguments).run()
+    if words is None:
+        return None
+    split(text, strict=True)
+    if text.rstrip().endswith("\\"):
+        number = text.rstrip().count("\n") + 1
+        raise ConfigError(f"line {number}: the file ends within a command; give the whole file")
+    return words
 
 
-def split(text: str) -> list[Command]:
-    """Commands of raw words; operators and words such as `then` are commands of their own."""
+def split(text: str, *, strict: bool = False) -> list[Command]:
+    """Split a script into commands of raw words; operators and words such as `then` are commands
+    of their own.
+
+    With `strict` a quote or bracket that is never closed raises ConfigError.
+    """
     commands: list[Command] = [[]]
     word, i = "", 0
 
@@ -55,6 +72,9 @@ def split(text: str) -> list[Command]:
             word, length = word + text[i : i + 2], 2
         elif char in "'\"`" or text.startswith(("$(", "${"), i) or (char == "(" and word):
             length = _end(text, i) - i
+            if strict and not _is_closed(text, i, i + length):
+                number = text.count("\n", 0, i) + 1
+                raise ConfigError(f"line {number}: what {char} opens is never closed; is it cut?")
             word += text[i : i + length]
         elif char == "#" and not word:
             length = (text + "\n").index("\n", i) - i
@@ -104,12 +124,20 @@ def _end(text: str, start: int) -> int:
     return len(text)
 
 
+def _is_closed(text: str, start: int, end: int) -> bool:
+    last = {"$": ")}", "(": ")"}.get(text[start], text[start])
+    return end - 1 > start and text[end - 1] in last
+
+
 class _Script:
     """Walks through the commands and remembers what variables hold."""
 
-    def __init__(self, commands: list[Command], programs: tuple[str, ...]) -> None:
+    def __init__(
+        self, commands: list[Command], programs: tuple[str, ...], arguments: Sequence[str]
+    ) -> None:
         self.commands, self.programs = commands, programs
-        self.variables = {"HOME": "~", "PWD": ".", "@": ""}
+        numbered = {str(number): word for number, word in enumerate(arguments, 1)}
+        self.variables = {"HOME": "~", "PWD": ".", "@": " ".join(arguments), **numbered}
         self.i = 0
 
     def run(self) -> list[str] | None:

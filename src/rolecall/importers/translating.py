@@ -169,6 +169,7 @@ def _check_twice(given: Given, copied: list[str]) -> None:
 
 
 def _options(algorithm: str) -> set[str]:
+    algorithm = "grpo" if algorithm == EDIT else algorithm
     model: type[BaseModel] = registry.resolve("algorithm", algorithm, key="algorithm.name")
     return set(model.model_fields)
 
