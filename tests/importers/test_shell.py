@@ -6,7 +6,7 @@ import pytest
 
 from rolecall.core.errors import ConfigError
 from rolecall.importers.keys import UNKNOWN
-from rolecall.importers.reading import read_values
+from rolecall.importers.reading import read_text, read_values
 from rolecall.importers.shell import training_words
 from rolecall.importers.translating import FRAMEWORKS
 
@@ -92,6 +92,14 @@ def test_variables_that_double_one_another_end_in_one_line(script):
 def test_texts_that_are_nested_deeply_end_in_one_line(text):
     with pytest.raises(ConfigError):
         read_values(f"{text}\npython -m verl.trainer.main_ppo", FRAMEWORKS["drmas"])
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "large.yaml"])
+def test_a_file_without_end_is_refused_after_its_first_mebibyte(path, tmp_path):
+    with (tmp_path / "large.yaml").open("wb") as file:
+        file.truncate(200 << 20)  # no block of it is on the disk
+    with pytest.raises(ConfigError, match=f"{path}: more than 1 MiB, so it is no config"):
+        read_text(tmp_path / path)
 
 
 def test_references_of_yaml_that_double_one_another_end_in_one_line():

@@ -18,18 +18,24 @@ from rolecall.importers.keys import UNKNOWN, Framework, Key
 from rolecall.importers.shell import split, training_words
 
 MOST_VALUES = 100_000  # of a file, with what its references stand for
+MOST_BYTES = 1 << 20  # of a file; scripts and YAML of people have some thousands
 PROGRAMS = ("verl.trainer.", "openrlhf.cli.", "marti.cli.", "mrlm.cli")
 LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
 
 
 def read_text(path: Path) -> str:
-    """Read a text file; raises ConfigError if it does not exist or holds no text."""
+    """Read a text file; raises ConfigError if it does not exist, is large, or holds no text."""
     try:
-        return path.read_text()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a text file") from error
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"there is no file {path}") from error
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"{path}: more than {MOST_BYTES >> 20} MiB, so it is no config")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file") from error
 
 
 # What configs of libraries for single models hold, of which teams are made elsewhere.
