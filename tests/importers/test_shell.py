@@ -73,6 +73,27 @@ def test_a_command_that_nobody_runs_is_not_taken(tmp_path):
     assert words("echo nothing is trained") is None
 
 
+def test_comments_in_backticks_say_nothing():
+    script = """python3 -m verl.trainer.main_ppo \\
+        a.n=1 \\
+        `# "quoted" and (bracketed) words, and more $words` \\
+        b.m=2
+    """
+    assert words(script) == ["a.n=1", "b.m=2"]
+
+
+def test_a_text_that_cat_prints_is_read():
+    script = """
+    n=3
+    args=$(cat <<EOF
+{"rounds": $n, "text": "a\\nb"}
+EOF
+)
+    python3 -m verl.trainer.main_ppo a="$args"
+    """
+    assert words(script) == ['a={"rounds": 3, "text": "a\\nb"}']
+
+
 @pytest.mark.parametrize("broken", ["'", '"', "$(", "${", "if", "if [ a", "fi", "`", "(", "a=("])
 def test_a_broken_script_ends(broken):
     assert words(f"{broken}") is None
@@ -86,6 +107,22 @@ def test_a_broken_script_ends(broken):
 def test_variables_that_double_one_another_end_in_one_line(script):
     with pytest.raises(ConfigError, match="characters"):
         training_words(f"{script}python -m verl.trainer.main_ppo a=$a", PROGRAMS)
+
+
+def test_variables_of_one_another_end():
+    [word] = words("a=$b\nb=$a\na=$b\npython -m verl.trainer.main_ppo a=$a") or []
+    assert word.count(UNKNOWN) == 2
+
+
+@pytest.mark.parametrize("kind", ["variables", "words"])
+def test_many_long_texts_end_in_one_line(kind):
+    many = [f"v{n}=$a" for n in range(500)]
+    command = "python -m verl.trainer.main_ppo"
+    lines = [f"a={'x' * 50_000}", *many, command]
+    if kind == "words":
+        lines = [lines[0], " ".join([command, *many])]
+    with pytest.raises(ConfigError, match="10,000,000 characters"):
+        training_words("\n".join(lines), PROGRAMS)
 
 
 @pytest.mark.parametrize("text", ["${" * 5000, "x=$(" * 5000, 'a="' + "$(" * 5000])
