@@ -73,6 +73,11 @@ def test_a_command_that_nobody_runs_is_not_taken(tmp_path):
     assert words("echo nothing is trained") is None
 
 
+def test_a_default_may_hold_variables():
+    script = "root=/r\npython3 -m verl.trainer.main_ppo a=${x:-${root}/data/${y:-z}} b=${x:-}"
+    assert words(script) == ["a=/r/data/z", "b="]
+
+
 def test_comments_in_backticks_say_nothing():
     script = """python3 -m verl.trainer.main_ppo \\
         a.n=1 \\

@@ -12,7 +12,8 @@ from rolecall.core.errors import ConfigError
 from rolecall.importers.keys import UNKNOWN
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d|@)(?::?-([^}]*))?\}|([A-Za-z_]\w*|\d|@))")
+VARIABLE = re.compile(r"\$([A-Za-z_]\w*|\d|@)")
+BRACED = re.compile(r"\$\{([A-Za-z_]\w*|\d|@)(?::?-(.*))?\}", re.DOTALL)
 REDIRECTION = re.compile(r"\d*[<>]")
 HERE_TEXT = re.compile(r"\$\(\s*cat\s+<<\s*(\w+)\n(.*)\n\1\s*\)", re.DOTALL)
 OPENING, CLOSING = ("if", "for", "while", "until", "case", "("), ("fi", "done", "esac", ")")
@@ -248,8 +249,11 @@ class _Script:
                 end = _end(text, i)
                 out += self._output(text[i:end])
                 i = end
+            elif text.startswith("${", i):
+                end = _end(text, i)
+                out, i = out + self._variable(text[i:end]), end
             elif (name := VARIABLE.match(text, i)) is not None:
-                out, i = out + self._variable(name), name.end()
+                out, i = out + self._variable(name[0]), name.end()
             else:
                 out, i = out + text[i], i + 1
             if len(out) > MOST_TEXT:
@@ -268,11 +272,16 @@ class _Script:
         here = HERE_TEXT.fullmatch(command)
         return self._expanded(here[2], escapes="\\$`\n") if here else _unknown(command)
 
-    def _variable(self, name: re.Match[str]) -> str:
-        braced, default, plain = name.groups()
-        value = self.variables.get(braced or plain)
+    def _variable(self, text: str) -> str:
+        """Return what `$name`, `${name}` or `${name:-default}` stands for."""
+        plain, braced = VARIABLE.fullmatch(text), BRACED.fullmatch(text)
+        name = plain or braced
+        if name is None:
+            return _unknown(text)
+        default = braced[2] if braced else None
+        value = self.variables.get(name[1])
         if value is None:
-            return _unknown(name[0]) if default is None else self._filled(default)
+            return _unknown(text) if default is None else self._filled(default)
         return value or (self._filled(default) if default else "")
 
 
