@@ -57,7 +57,7 @@ def import_files(
     values: JsonObject = {}
     for path, text in zip(files, texts, strict=True):
         try:
-            values = merge(values, read_values(text, framework))
+            values = merge(values, read_values(text, framework, path=path, files=files))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
     translated = _translated(values, framework, overrides)

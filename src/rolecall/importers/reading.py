@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,13 @@ from rolecall.importers.shell import split, training_words
 
 MOST_VALUES = 100_000  # of a file, with what its references stand for
 MOST_BYTES = 1 << 20  # of a file; scripts and YAML of people have some thousands
-PROGRAMS = ("verl.trainer.", "openrlhf.cli.", "marti.cli.", "mrlm.cli")
+PROGRAMS = (
+    "verl.trainer.",
+    "openrlhf.cli.",
+    "marti.cli.",
+    ".multi_agent_train_ppo_ray",
+    "mrlm.cli",
+)
 LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
 
 
@@ -65,10 +72,14 @@ def guess(text: str, frameworks: dict[str, Framework]) -> Framework:
     return frameworks[best]
 
 
-def read_values(text: str, framework: Framework) -> JsonObject:
+def read_values(
+    text: str, framework: Framework, *, path: Path | None = None, files: Sequence[Path] = ()
+) -> JsonObject:
     """Key -> value, the framework's own spelling of keys made that of its table.
 
-    Raises ConfigError for a text that is neither YAML nor holds a training command or settings.
+    The text is that of `path`, beside which files that it names are looked for, unless they are
+    among `files`, which are imported together. Raises ConfigError for a text that is neither YAML
+    nor holds a training command or settings.
     """
     try:
         words = training_words(text, PROGRAMS)
@@ -77,10 +88,17 @@ def read_values(text: str, framework: Framework) -> JsonObject:
         elif _is_lines(text):
             values = _of_words([word for command in split(text) for word in command])
         else:
-            values = flat(_of_yaml(text), framework.keys)
+            values = read_yaml(text, framework.keys)
+        if framework.follow is not None and path is not None:
+            values = framework.follow(values, path, files)
         return framework.tidy(values)
     except RecursionError as error:
         raise ConfigError("it is nested too deeply to be read; write fewer levels") from error
+
+
+def read_yaml(text: str, keys: dict[str, Key]) -> JsonObject:
+    """Return the values of a YAML text by dotted key; raises ConfigError if it holds no mapping."""
+    return flat(_of_yaml(text), keys)
 
 
 def flat(tree: JsonObject, keys: dict[str, Key], *, prefix: str = "") -> JsonObject:
@@ -109,6 +127,11 @@ def _of_yaml(text: str) -> JsonObject:
     try:
         loaded = _loaded(text)
     except (YAMLError, OmegaConfBaseException) as error:
+        if any(program in text for program in PROGRAMS):
+            raise ConfigError(
+                "its training command stands in a loop, or in an `if` that only a shell decides; "
+                "give a file with the command alone"
+            ) from error
         raise ConfigError(
             f"neither YAML nor a script with a training command: {first_line(error)}"
         ) from error

@@ -40,6 +40,7 @@ TEXTS = (
 )
 
 
+MOST_SHOWN = 100  # characters of a value in the table
 OFF: tuple[object, ...] = (None, False, 0, -1, "", [], {})  # values that ask for nothing
 
 
@@ -150,8 +151,11 @@ def _harmless(value: JsonValue, key: Key) -> bool:
 
 def _copy(given: Given, config: Tree, name: str, place: str) -> None:
     """Put a value in its place, unless the algorithm there has no such option."""
-    if place.startswith("algorithm.") and place[10:] not in _options(config["algorithm"]["name"]):
-        given.silence([name], f"{config['algorithm']['name']} does not read it")
+    algorithm = config["algorithm"]["name"]
+    if place.startswith("algorithm.") and algorithm == EDIT:
+        given.refuse(name, "it waits for algorithm.name")
+    elif place.startswith("algorithm.") and place[10:] not in _options(algorithm):
+        given.silence([name], f"{algorithm} does not read it")
     elif is_unknown(given[name]):
         given.mark_missing(config, place, f"{name} of the script, {show_value(given[name])}")
     else:
@@ -195,15 +199,17 @@ def _line(name: str, given: Given, config: Tree) -> Line:
         text = f"{ours}: {_value(next(iter(stands.values())))}"
     else:
         text = ", ".join(f"{our_key}: {_value(now)}" for our_key, now in stands.items())
-    return Line(name, value, "becomes", text + (f" ({key.because})" if key.because else ""), is_set)
+    remark = given.notes.get(name, key.because)
+    return Line(name, value, "becomes", text + (f" ({remark})" if remark else ""), is_set)
 
 
 def _value(value: JsonValue) -> str:
-    """Return a section by its names, a list by its parts."""
+    """Return a section by its names, a list by its parts, and a long text by its beginning."""
     if isinstance(value, list | dict):
-        return ", ".join(_value(item.get("name", "")) if isinstance(item, dict) else str(item)
+        return ", ".join(_value(item.get("name", "")) if isinstance(item, dict) else _value(item)
                          for item in value)  # fmt: skip
-    return str(value)
+    text = " ".join(str(value).split())
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
 
 
 def count_rows(sources: JsonValue) -> int | None:
