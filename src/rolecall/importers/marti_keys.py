@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rolecall.importers.keys import Key, becomes, ignore, read, refuse
 
-RAY = "one machine, without Ray"
-ENGINE = "the embedded engine samples with the weights being trained"
+RAY = "where things run is said by cluster and learner.ranks"
+ENGINE = "the embedded engine needs no such key; those of `engine: vllm` are in docs/config.md"
 SHARDS = "learner.name: fsdp shards weights, learner.offload keeps moments off the GPU"
 LEARNER = "learner.tokens_per_batch bounds a forward pass"
 REWARDS = "a reward of your own may ask a server: docs/extend.md"
