@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from rolecall.importers.keys import Given, Tree
-from rolecall.importers.marti_prompts import BOXED, CODE
+from rolecall.importers.marti_prompts import CODE, CRITIQUE, REVISION, SUMMARY
 
 DEBATE_ARGS = {"num_rounds": "rounds", "max_others": "max_others", "contain_self": "contain_self"}
 
@@ -21,7 +21,7 @@ class Flow:
     fixed: Tree = field(default_factory=dict)  # options of ours that make it theirs
     environment: str = "math"
     executors: tuple[str, ...] = ()  # our roles whose programs are run
-    system: str = BOXED  # where a file gives no template
+    systems: dict[str, str] = field(default_factory=dict)  # of our roles, without a template; BOXED
     recipe: str = ""  # of ours, whose system prompts stand for templates in their code
     turns: dict[str, str] = field(default_factory=dict)  # our role -> their key of its most turns
     own_pay: bool = False  # an agent earns what its own answer is worth, not the team's
@@ -30,8 +30,9 @@ class Flow:
 
 DEBATE = Flow("majority_vote", {"generator": "debater"}, DEBATE_ARGS)
 CHAIN = Flow("chain", {"generator": "generator", "verifier": "verifier", "refiner": "refiner"},
-             own_pay=True)  # fmt: skip
-MIXTURE = Flow("mixture", {"generator": "proposer", "aggregator": "aggregator"}, own_pay=True)
+             systems={"verifier": CRITIQUE, "refiner": REVISION}, own_pay=True)  # fmt: skip
+MIXTURE = Flow("mixture", {"generator": "proposer", "aggregator": "aggregator"},
+               systems={"aggregator": SUMMARY}, own_pay=True)  # fmt: skip
 CHATTERS = {
     "agent_problem_solver": "solver",
     "agent_code_executor": "executor",
@@ -57,7 +58,8 @@ DATA_SCIENCE = Flow(
     coached=("analyst",),
 )  # fmt: skip
 ALONE = Flow("single", {"generator": "solver", "base": "solver"})
-CODER = Flow("single", {"generator": "solver", "base": "solver"}, environment="code", system=CODE)
+CODER = Flow("single", {"generator": "solver", "base": "solver"}, environment="code",
+             systems={"solver": CODE})  # fmt: skip
 TOOLS = Flow("single", {"generator": "solver", "base": "solver"}, environment="")
 FLOWS: dict[str, Flow] = {
     "chain_workflow": CHAIN,

@@ -29,6 +29,9 @@ LONE = re.compile(r"\s*\[(?:question|problem|prompt)\]\s*")
 # What stands in the code of their workflows, where a file gives no template, in words of ours.
 BOXED = "Reason step by step, and put the final answer in \\boxed{}."
 CODE = "Write the program that the task asks for, in one block of Python."
+CRITIQUE = "Say what is right and what is wrong in the solution. Do not solve the problem yourself."
+REVISION = "Write the solution anew, with what the critique says. Put the answer in \\boxed{}."
+SUMMARY = "Weigh the solutions of the others, and give the final answer in \\boxed{}."
 ROUNDS = (BOXED, "Read the others' answers above, then answer once more, in \\boxed{}.")
 
 

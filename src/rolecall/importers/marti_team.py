@@ -9,11 +9,12 @@ from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import Given, Tree, is_unknown, set_key
 from rolecall.importers.marti_flows import ALONE, CODER, DEBATE, MIXTURE, TOOLS, Flow, find_flow
-from rolecall.importers.marti_prompts import ROUNDS, read_template
+from rolecall.importers.marti_prompts import BOXED, ROUNDS, read_template
 
 AGENT_KEYS = ("role", "pretrain", "is_tuning", "chat_template", "system_prompt", "code_execution",
               "search_execution", "save_path", "ckpt_path", "is_api_model", "model_name",
               "is_reasoning_model")  # fmt: skip
+SUFFIX = "add_prompt_suffix"  # of version 1, behind each question
 PLAYED_ALONE = (ALONE, CODER, TOOLS)  # without a list of agents one of the defaults speaks
 
 
@@ -125,12 +126,12 @@ def _system(given: Given, flow: Flow, *, role: str, agent: JsonObject) -> str:
     if not said and flow.recipe:
         recipe = yaml.safe_load(find(flow.recipe).read_text())
         said = recipe["team"][role]["system"]
-    elif not said and not template and flow is not DEBATE and "add_prompt_suffix" not in given.keys:
-        said = flow.system
+    elif not said and not template and flow is not DEBATE and SUFFIX not in given.keys:
+        said = flow.systems.get(role, BOXED)
     if flow.environment not in ("math", ""):
-        given.silence(["add_prompt_suffix"], f"answers of {flow.environment} stand in no box")
+        given.silence([SUFFIX], f"answers of {flow.environment} stand in no box")
         return said
-    parts = [_extra(given, "add_prompt_prefix"), said, _extra(given, "add_prompt_suffix")]
+    parts = [_extra(given, "add_prompt_prefix"), said, _extra(given, SUFFIX)]
     return "\n\n".join(part for part in parts if part)
 
 
