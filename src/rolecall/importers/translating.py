@@ -90,7 +90,11 @@ def translate(
         if isinstance(error, ConfigError):
             raise
         computed = sorted(name for name, value in values.items() if is_unknown(value))
+        numbers = [
+            name for name in computed if isinstance(framework.keys[name].default, int | float)
+        ]
         if computed:
+            computed = numbers or computed
             what = f"the script computes {', '.join(computed)}; write the values out"
             raise ConfigError(what) from error
         raise ConfigError(f"a value is not what its key takes: {error}") from error
