@@ -20,7 +20,7 @@ def import_config(
         typer.Argument(metavar="FILE... [KEY.SUB=VALUE]...", help="Their files, our overrides."),
     ],
     source: Annotated[
-        str | None, typer.Option("--from", metavar="mrlm|drmas|marti", help="Whose files.")
+        str | None, typer.Option("--from", metavar="mrlm|drmas|marti|marti_v1", help="Whose files.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="YAML file; default: the output.")] = None,
     partial: Annotated[
