@@ -68,10 +68,10 @@ def _find_config(name: JsonValue, path: Path, *, folders: list[str]) -> Path:
         )
     file = str(name).removesuffix(".yaml") + ".yaml"
     above = [path.resolve().parent, *path.resolve().parent.parents]
-    places = [above[0], *(place / folder for place in above for folder in folders if folder)]
-    for place in places:
-        if (place / file).is_file():
-            return place / file
+    searched = [above[0], *(base / folder for base in above for folder in folders if folder)]
+    for within in searched:
+        if (within / file).is_file():
+            return within / file
     raise ConfigError(
         f"config-name: there is no {folders[-1]}/{file} above {path}; give that YAML before it"
     )

@@ -171,10 +171,10 @@ def _shape(given: Given, *, coached: bool) -> tuple[str, float, float]:
     if not compares or coached or given["reward_alloc.name"] is None:
         given.silence(keys, "nothing there reads it with this processor")
         return "", 0.0, 0.0
-    known = given.choose("reward_alloc.name", SHAPES, "no such shape")
-    if known is None:
+    chosen = given.choose("reward_alloc.name", SHAPES, "no such shape")
+    if chosen is None:
         return "", 0.0, 0.0
-    shape, with_outcome = known
+    shape, with_outcome = chosen
     if not with_outcome:
         given.silence(["reward_alloc.beta"], f"{given['reward_alloc.name']} does not read it")
     return shape, given["reward_alloc.alpha"], given["reward_alloc.beta"] if with_outcome else 0.0

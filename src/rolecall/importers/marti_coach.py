@@ -60,9 +60,8 @@ def build_coach(given: Given, config: Tree, *, shown_truth: tuple[str, ...]) -> 
         set_key(config, f"policies.{COACH}.engine.vertex", True)
     else:
         given.silence(["workflow_args.use_vertex_ai", *vertex], "the coach is not on Vertex AI")
-    process, outcome = (
-        given[f"workflow_args.reward_{part}_weight"] for part in ("process", "outcome")
-    )
+    process = given["workflow_args.reward_process_weight"]
+    outcome = given["workflow_args.reward_outcome_weight"]
     coach: Tree = {
         "policy": COACH,
         "when": "after_action",

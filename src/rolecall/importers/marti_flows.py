@@ -101,6 +101,6 @@ def find_flow(given: Given, spelt: str, roles: set[str]) -> Flow | None:
     if flow is CHAIN and roles == {"generator"}:
         flow, name = None, "experience_workflow"
     if flow is None:
-        known = ", ".join(FLOWS)
-        given.refuse(spelt, MISSING.get(name, f"no such workflow here; known: {known}"))
+        names = ", ".join(FLOWS)
+        given.refuse(spelt, MISSING.get(name, f"no such workflow here; known: {names}"))
     return flow

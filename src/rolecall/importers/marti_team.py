@@ -117,22 +117,23 @@ def _system(given: Given, flow: Flow, *, role: str, agent: JsonObject) -> str:
     template = agent.get("chat_template") or given["chat_template"]
     if flow is DEBATE:
         own = agent.get("chat_template") if given["workflow_func_path"] else None
-        said = read_template(agent.get("system_prompt") or own)
+        prompt = read_template(agent.get("system_prompt") or own)
     elif isinstance(template, list) and len(template) > 1:
         given.refuse("agents", f"{agent.get('role')} speaks once a task: one template is enough")
-        said = read_template(template[:1])
+        prompt = read_template(template[:1])
     else:
-        said = read_template(template)
-    if not said and flow.recipe:
+        prompt = read_template(template)
+    if not prompt and flow.recipe:
         recipe = yaml.safe_load(find(flow.recipe).read_text())
-        said = recipe["team"][role]["system"]
-    elif not said and not template and flow is not DEBATE and SUFFIX not in given.keys:
-        said = flow.systems.get(role, BOXED)
+        prompt = recipe["team"][role]["system"]
+    elif not prompt and not template and flow is not DEBATE and SUFFIX not in given.keys:
+        prompt = flow.systems.get(role, BOXED)
     if flow.environment not in ("math", ""):
         given.silence([SUFFIX], f"answers of {flow.environment} stand in no box")
-        return said
-    parts = [_extra(given, "add_prompt_prefix"), said, _extra(given, SUFFIX)]
-    return "\n\n".join(part for part in parts if part)
+        return prompt
+    return "\n\n".join(
+        filter(None, [_extra(given, "add_prompt_prefix"), prompt, _extra(given, SUFFIX)])
+    )
 
 
 def _extra(given: Given, key: str) -> str:
