@@ -130,6 +130,11 @@ def test_many_long_texts_end_in_one_line(kind):
         training_words("\n".join(lines), PROGRAMS)
 
 
+def test_a_command_without_end_is_refused():
+    with pytest.raises(ConfigError, match="its command has more than 10,000 words"):
+        read_values("python -m verl.trainer.main_ppo " + "a=1 " * 10_001, FRAMEWORKS["drmas"])
+
+
 @pytest.mark.parametrize("text", ["${" * 5000, "x=$(" * 5000, 'a="' + "$(" * 5000])
 def test_texts_that_are_nested_deeply_end_in_one_line(text):
     with pytest.raises(ConfigError):

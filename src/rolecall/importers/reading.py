@@ -19,6 +19,7 @@ from rolecall.importers.keys import UNKNOWN, Framework, Key
 from rolecall.importers.shell import split, training_words
 
 MOST_VALUES = 100_000  # of a file, with what its references stand for
+MOST_WORDS = 10_000  # of a training command
 MOST_BYTES = 1 << 20  # of a file; scripts and YAML of people have some thousands
 PROGRAMS = (
     "verl.trainer.",
@@ -142,6 +143,8 @@ def _of_yaml(text: str) -> JsonObject:
 
 def _of_words(words: list[str]) -> JsonObject:
     """Read options: `a.b=1`, `+a.b=1`, `--a 1`, `--a=1`, `--a 1 2`, and `--a` for true."""
+    if len(words) > MOST_WORDS:
+        raise ConfigError(f"its command has more than {MOST_WORDS:,} words")
     options: Options = {}
     option: str | None = None
     listed: list[JsonValue] = []
