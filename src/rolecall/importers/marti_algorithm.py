@@ -63,6 +63,7 @@ def build_algorithm(given: Given, config: Tree) -> str:
     set_key(config, "algorithm.name", name)
     if name == EDIT:
         given.edits["algorithm.name"] = f"an algorithm, {estimator} there"
+        _kl(given, config)
         return name
     by_token = given["token_level_loss"] if "token_level_loss" in given.keys else True
     set_key(config, "algorithm.agg", "token" if by_token and name != "gspo" else "turn_mean")

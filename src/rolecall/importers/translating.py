@@ -40,6 +40,7 @@ TEXTS = (
 )
 
 
+COMMON = "grpo"  # its options are those of most algorithms
 MOST_SHOWN = 100  # characters of a value in the table
 OFF: tuple[object, ...] = (None, False, 0, -1, "", [], {})  # values that ask for nothing
 
@@ -156,9 +157,11 @@ def _harmless(value: JsonValue, key: Key) -> bool:
 def _copy(given: Given, config: Tree, name: str, place: str) -> None:
     """Put a value in its place, unless the algorithm there has no such option."""
     algorithm = config["algorithm"]["name"]
-    if place.startswith("algorithm.") and algorithm == EDIT:
-        given.refuse(name, "it waits for algorithm.name")
-    elif place.startswith("algorithm.") and place[10:] not in _options(algorithm):
+    option = place.removeprefix("algorithm.")
+    if option != place and algorithm == EDIT and option not in _options(COMMON):
+        if name in given.values:
+            given.refuse(name, "few algorithms have it, and algorithm.name is open")
+    elif option != place and algorithm != EDIT and option not in _options(algorithm):
         given.silence([name], f"{algorithm} does not read it")
     elif is_unknown(given[name]):
         given.mark_missing(config, place, f"{name} of the script, {show_value(given[name])}")
