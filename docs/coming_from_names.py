@@ -166,17 +166,21 @@ MARTI: Names = [
     ("mathchat_workflow.py", ["rolecall.workflows.mathchat:mathchat"], ""),
     ("mixture-of-agents", ["rolecall.workflows.mixture:mixture"], ""),
     ("single_mathworkflow.py, single_codeworkflow.py", ["rolecall.workflows.single:single"], ""),
-    ("tool_workflow.py", ["rolecall.workflows.multi_turn:multi_turn", "team.NAME.tools"], ""),
+    ("tool_workflow.py", ["rolecall.workflows.single:single", "team.NAME.tools"], ""),
     (
         "workflow(prompt, label, agents, tool_manager, ...)",
         ["rolecall.workflows.base:workflow"],
         "`await team.NAME(...)` instead of dictionaries of prompts",
     ),
     (
-        "processor_func_path, reward_alloc",
-        ["rolecall.core.types:Turn"],
-        "a workflow writes `turn.rewards`",
+        "debate_processor.py, chain_processor.py, reward_alloc",
+        ["rolecall.rewards.own_answers:OwnAnswers"],
+        "each answer for itself, with `margin` or `quality` over the answers before it",
     ),
+    ("overlong_buffer_len", ["rolecall.rewards.overlong:Overlong"], "with any algorithm"),
+    ("policy_loss_type gspo", ["rolecall.algorithms.gspo:Gspo"], ""),
+    ("mars2, ab_mcts_workflow.py", [], "not here: AB-MCTS"),
+    ("judge_workflow.py (ReviewRL)", [], "not here: a judge that compares two texts"),
     ("tool_manager", ["rolecall.tools.use:ToolUse"], "team.NAME.tools says what an agent may call"),
     (
         "Agent (actor, critic, reference, engines)",
@@ -185,6 +189,36 @@ MARTI: Names = [
     ),
     ("MultiAgent_PPOTrainer", ["rolecall.training.trainer:Trainer"], ""),
     ("OPENRLHF_ASYNC_NUM_TASKS", ["rollout.concurrency"], ""),
+]
+MARTI_V1: Names = [
+    (
+        "marti.cli.commands.train --config-name NAME",
+        ["rolecall train FILE"],
+        "FILE after `rolecall import run.sh`, which finds NAME.yaml above the script",
+    ),
+    ("marti.cli.commands.test", ["rolecall eval FILE"], ""),
+    ("multi-agents-debate", ["rolecall.workflows.majority_vote:majority_vote"], ""),
+    (
+        "chat_template, a list by round",
+        ["workflow.asks"],
+        "of a debate; agents that speak once have one prompt",
+    ),
+    ("chain-of-agents", ["rolecall.workflows.chain:chain"], ""),
+    ("mixture-of-agents", ["rolecall.workflows.mixture:mixture"], ""),
+    ("agent_workflow: tool", ["rolecall.workflows.single:single", "team.NAME.tools"], ""),
+    (
+        "mathchat_workflow_with_coach.py (MAPPA)",
+        ["rolecall.workflows.mathchat:mathchat", "rolecall.rewards.coach.coach:Coach"],
+        "the coach is a frozen policy",
+    ),
+    (
+        "dsbench_workflow.py (MAPPA)",
+        ["rolecall.workflows.data_science:data_science", "rolecall.rewards.coach.coach:Coach"],
+        "",
+    ),
+    ("reinforce_plus_plus", ["rolecall.algorithms.reinforce:ReinforcePlusPlus"], ""),
+    ("experience_workflow.py", [], "not here: a memory from task to task"),
+    ("credit_model", [], "not here: implicit PRM and saliency"),
 ]
 OTHERS: dict[str, Names] = {
     "PettingLLMs": [

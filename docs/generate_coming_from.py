@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from coming_from_names import DRMAS, MARTI, MRLM, OTHERS, Names
+from coming_from_names import DRMAS, MARTI, MARTI_V1, MRLM, OTHERS, Names
 
 from rolecall.importers.keys import Framework, Key
 from rolecall.importers.translating import FRAMEWORKS
@@ -15,21 +15,24 @@ HEAD = """# Coming from elsewhere
 
 Generated from the importer's own tables by `python docs/generate_coming_from.py`; do not edit.
 
-`rolecall import FILE... [KEY=VALUE]... [--from mrlm|drmas|marti] [--output FILE.yaml]` makes a
-config of ours out of MRLM's YAML, of a run script of Dr. MAS or MARTI, of `key=value` lines, or of
-their YAML. A script is read and never run. Each key becomes one of ours, is refused because there
+`rolecall import FILE... [KEY=VALUE]... [--from NAME] [--output FILE.yaml]` makes a config
+of ours out of MRLM's YAML, of a run script of Dr. MAS or MARTI, of `key=value` lines, or of their
+YAML. NAME is mrlm, drmas, marti, or marti_v1, the first version of MARTI with its coaching fork
+(MAPPA); a file tells it. What a file for Hydra names is looked for beside it, and above a script.
+A script is read and never run. Each key becomes one of ours, is refused because there
 is no such thing here, or is said not to change what is learned; none is dropped in silence, and a
 key that they do not have is an error. Where a key is refused nothing is written, unless
 `--partial` asks for the rest. What only you can know is left as `???`.
 
 Their defaults come along where they differ from ours. Prompts of theirs are not: Dr. MAS's teams
-get the system prompts of our recipes, and of MARTI's templates the lines without variables stay.
+get the system prompts of our recipes; of MARTI's templates the words stay, and the workflow says
+what their variables stand for.
 """
 
 
 def page() -> str:
     """The whole document."""
-    names = {"mrlm": MRLM, "drmas": DRMAS, "marti": MARTI}
+    names = {"mrlm": MRLM, "drmas": DRMAS, "marti": MARTI, "marti_v1": MARTI_V1}
     parts = [HEAD]
     for name, framework in FRAMEWORKS.items():
         parts += [f"\n## {framework.title}\n", *_names(names[name]), *_differs(framework)]

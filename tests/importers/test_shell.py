@@ -6,7 +6,7 @@ import pytest
 
 from rolecall.core.errors import ConfigError
 from rolecall.importers.keys import UNKNOWN
-from rolecall.importers.reading import read_values
+from rolecall.importers.reading import read_text, read_values
 from rolecall.importers.shell import training_words
 from rolecall.importers.translating import FRAMEWORKS
 
@@ -73,6 +73,32 @@ def test_a_command_that_nobody_runs_is_not_taken(tmp_path):
     assert words("echo nothing is trained") is None
 
 
+def test_a_default_may_hold_variables():
+    script = "root=/r\npython3 -m verl.trainer.main_ppo a=${x:-${root}/data/${y:-z}} b=${x:-}"
+    assert words(script) == ["a=/r/data/z", "b="]
+
+
+def test_comments_in_backticks_say_nothing():
+    script = """python3 -m verl.trainer.main_ppo \\
+        a.n=1 \\
+        `# "quoted" and (bracketed) words, and more $words` \\
+        b.m=2
+    """
+    assert words(script) == ["a.n=1", "b.m=2"]
+
+
+def test_a_text_that_cat_prints_is_read():
+    script = """
+    n=3
+    args=$(cat <<EOF
+{"rounds": $n, "text": "a\\nb"}
+EOF
+)
+    python3 -m verl.trainer.main_ppo a="$args"
+    """
+    assert words(script) == ['a={"rounds": 3, "text": "a\\nb"}']
+
+
 @pytest.mark.parametrize("broken", ["'", '"', "$(", "${", "if", "if [ a", "fi", "`", "(", "a=("])
 def test_a_broken_script_ends(broken):
     assert words(f"{broken}") is None
@@ -88,10 +114,39 @@ def test_variables_that_double_one_another_end_in_one_line(script):
         training_words(f"{script}python -m verl.trainer.main_ppo a=$a", PROGRAMS)
 
 
+def test_variables_of_one_another_end():
+    [word] = words("a=$b\nb=$a\na=$b\npython -m verl.trainer.main_ppo a=$a") or []
+    assert word.count(UNKNOWN) == 2
+
+
+@pytest.mark.parametrize("kind", ["variables", "words"])
+def test_many_long_texts_end_in_one_line(kind):
+    many = [f"v{n}=$a" for n in range(500)]
+    command = "python -m verl.trainer.main_ppo"
+    lines = [f"a={'x' * 50_000}", *many, command]
+    if kind == "words":
+        lines = [lines[0], " ".join([command, *many])]
+    with pytest.raises(ConfigError, match="10,000,000 characters"):
+        training_words("\n".join(lines), PROGRAMS)
+
+
+def test_a_command_without_end_is_refused():
+    with pytest.raises(ConfigError, match="its command has more than 10,000 words"):
+        read_values("python -m verl.trainer.main_ppo " + "a=1 " * 10_001, FRAMEWORKS["drmas"])
+
+
 @pytest.mark.parametrize("text", ["${" * 5000, "x=$(" * 5000, 'a="' + "$(" * 5000])
 def test_texts_that_are_nested_deeply_end_in_one_line(text):
     with pytest.raises(ConfigError):
         read_values(f"{text}\npython -m verl.trainer.main_ppo", FRAMEWORKS["drmas"])
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "large.yaml"])
+def test_a_file_without_end_is_refused_after_its_first_mebibyte(path, tmp_path):
+    with (tmp_path / "large.yaml").open("wb") as file:
+        file.truncate(200 << 20)  # no block of it is on the disk
+    with pytest.raises(ConfigError, match=f"{path}: more than 1 MiB, so it is no config"):
+        read_text(tmp_path / path)
 
 
 def test_references_of_yaml_that_double_one_another_end_in_one_line():

@@ -64,6 +64,49 @@ TOOL = {
 }
 ONE = {"workflow_func_path": "single_mathworkflow.py",
        "agents": [{"0": {"role": "generator", "pretrain": "a/b"}}]}  # fmt: skip
+FIRST_RUN = {  # of MARTI's first version
+    "agent_workflow": "chain-of-agents",
+    "agents": [{role: {"role": role}} for role in ("generator", "verifier", "refiner")],
+    "pretrain": "a/b",
+    "advantage_estimator": "group_norm",
+    "n_samples_per_prompt": 8,
+    "rollout_batch_size": 16,
+    "train_batch_size": 128,
+    "prompt_data": "json@/data/MATH",
+    "extra_eval_tasks": ["aime"],
+    "extra_eval_dir": "/data/bench",
+    "eval_temperature": 1.0,
+    "input_key": "prompt",
+    "label_key": "answer",
+}
+FIRST_DEBATE = FIRST_RUN | {
+    "agent_workflow": "multi-agents-debate",
+    "agents": [{str(n): {"role": "generator"}} for n in range(3)],
+    "workflow_args.num_rounds": 2,
+    "chat_template": ["$question\nThink.", "$responses_str\nThink of $question again."],
+    "reward_alloc.name": "margin_with_outcome",
+}
+COACHED = FIRST_RUN | {
+    "workflow_func_path": "marti/worlds/workflows/mathchat_workflow_with_coach.py",
+    "processor_func_path": "marti/worlds/workflows/mathchat_processor.py",
+    "agents": [{role: {"role": f"agent_{role}"}}
+               for role in ("problem_solver", "code_executor", "verifier")],
+    "advantage_estimator": "reinforce_plus_plus",
+}  # fmt: skip
+TABLES = COACHED | {
+    "workflow_func_path": "marti/worlds/workflows/dsbench_workflow.py",
+    "processor_func_path": "marti/worlds/workflows/dsbench_processor.py",
+    "agents": [
+        {role: {"role": f"agent_{role}"}} for role in ("data_engineer", "modeler", "analyst")
+    ],
+    "stratified_sampling": True,
+}
+FIRST_TOOL = FIRST_RUN | {
+    "agent_workflow": "tool",
+    "agents": None,
+    "verify_task": "search_r1",
+    "tools_config.tools": {"search": {"type": "search_r1", "base_url": "http://h/retrieve"}},
+}
 MRLM = {
     "training.algorithm": "grpo",
     "model.model_name_or_path": "a/b",
@@ -91,10 +134,29 @@ FILES = {
         CHAIN_RUN | MATHCHAT,
         CHAIN_RUN | DEBATE,
         CHAIN_RUN | TOOL,
+        CHAIN_RUN | {"processor_func_path": "chain_processor.py", "overlong_buffer_len": 100,
+                     "reward_alloc.name": "margin_with_outcome"},
+        CHAIN_RUN | {"agents": [{"0": {"role": "generator", "is_api_model": True,
+                                       "model_name": "gpt-9"}}, *CHAIN[1:]]},
         {k: v for k, v in CHAIN_RUN.items() if k not in ("eval_dataset", "workflow_func_path")}
         | {"extra_eval_tasks": ["aime"], "extra_eval_dir": "/data/bench",
            "agent_workflow": "chain-of-agents",
            "agents": [{name: {"role": name}} for name in ("generator", "verifier", "refiner")]},
+    ],
+    "marti_v1": [
+        FIRST_RUN,
+        FIRST_RUN | {"advantage_estimator": "gae", "lora_rank": 8, "use_wandb": "key"},
+        FIRST_RUN | {"use_kl_loss": True, "use_weave": True},
+        FIRST_RUN | {"advantage_estimator": "reinforce"},
+        FIRST_RUN | {"agents": None, "agent_workflow": "base"},
+        FIRST_DEBATE,
+        FIRST_RUN | {"agents": [{"a": {"role": "generator", "is_api_model": True,
+                                       "model_name": "gpt-9"}},
+                                {"b": {"role": "verifier"}}, {"c": {"role": "refiner"}}]},
+        COACHED,
+        COACHED | {"workflow_args.use_vertex_ai": True},
+        TABLES,
+        FIRST_TOOL,
     ],
     "mrlm": [
         MRLM,
@@ -183,6 +245,24 @@ OTHER = {
     "training.use_tensorboard": True,
     "training.mini_batch_size": 16,
     "eval_envs": [{"dataset": "math500"}],
+    "processor_func_path": "chain_processor.py",
+    "workflow_args.task": "code",
+    "reward_alloc.name": "quality",
+    "reward_pretrain": "a/reward",
+    "policy_loss_type": "gspo",
+    "max_samples": 2048,
+    "api_base_url": "http://h",
+    "model_name": "gpt-8",
+    "agent_func_path": "marti/worlds/steps/code_step.py",
+    "tools_config.mcp_url": "http://h/mcp",
+    "tools_config.timeout": 9.0,
+    "workflow_args.coach_model": "claude-9",
+    "verify_task": "gaia",
+    "filter_samples_by_reward": True,
+    "weave_project": "ours",
+    "lr_warmup_steps": 5,
+    "workflow_args.coder_max_turns": 4,
+    "eval_temperature": 0.3,
 }
 
 
@@ -366,7 +446,7 @@ def test_marti_agents_keep_the_lines_of_their_prompts_that_name_no_variable():
     found = translate(CHAIN_RUN, FRAMEWORKS["marti"], rows=160, steps=None)
     team = found.config["team"]
     assert team["generator"]["system"] == "Think."
-    assert "system" not in team["verifier"]
+    assert "Do not solve the problem" in team["verifier"]["system"]  # ours, as theirs is code
     assert team["refiner"]["trainable"] is False
     assert found.config["trainer"]["steps"] == 10
     assert found.config["policies"]["verifier"]["optimizer"]["warmup_steps"] == 0

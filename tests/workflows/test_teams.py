@@ -222,6 +222,15 @@ def test_later_rounds_show_the_others_latest_answers(model_folder, contain_self)
         assert not any(f"{o}1" in shown(third) for o in "abc")
 
 
+def test_debaters_are_told_something_else_in_each_round(model_folder):
+    says = {name: [RIGHT] * 3 for name in "abc"}
+    episode = vote(model_folder, says, rounds=3, asks=("Box it.", "Read the others."))
+    last_words = [turn.messages[-1].content for turn in turns_of(episode, "a")]
+    assert [words.rpartition("\n")[2] for words in last_words] == [
+        "Box it.", "Read the others.", "Read the others.",
+    ]  # fmt: skip
+
+
 def test_the_order_of_others_is_the_episodes_own_and_the_same_again(model_folder):
     says = {name: [f"{name}1 {RIGHT}", RIGHT] for name in "abcd"}
     roles = dict.fromkeys("abcd", "debater")

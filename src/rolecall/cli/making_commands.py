@@ -23,7 +23,7 @@ def import_config(
         ),
     ],
     source: Annotated[
-        str | None, typer.Option("--from", metavar="mrlm|drmas|marti", help="Whose files.")
+        str | None, typer.Option("--from", metavar="mrlm|drmas|marti|marti_v1", help="Whose files.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="YAML file; default: the output.")] = None,
     partial: Annotated[

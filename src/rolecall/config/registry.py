@@ -78,6 +78,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mrlm_debate": "rolecall.rewards.mrlm_debate:Debate",
         "mrlm_math": "rolecall.rewards.mrlm:Maths",
         "mrlm_tool": "rolecall.rewards.mrlm:Tool",
+        "overlong": "rolecall.rewards.overlong:Overlong",
+        "own_answers": "rolecall.rewards.own_answers:OwnAnswers",
         "posted": "rolecall.rewards.posted:read_posted",
         "proposals": "rolecall.rewards.proposals:Proposals",
         "refined": "rolecall.rewards.refined:Refined",

@@ -66,7 +66,9 @@ def import_files(
     values: JsonObject = {}
     for path, text in zip(files, texts, strict=True):
         try:
-            values = merge(values, read_values(text, framework, arguments.get(path, ())))
+            words = arguments.get(path, ())
+            read = read_values(text, framework, path=path, files=files, arguments=words)
+            values = merge(values, read)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
     named = [(path.name, text) for path, text in zip(files, texts, strict=True)]

@@ -7,8 +7,9 @@ config of ours from their values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rolecall.core.json_types import JsonObject, JsonValue
@@ -66,6 +67,7 @@ class Given:
     idle: dict[str, str] = field(default_factory=dict)  # their key -> why it says nothing here
     edits: dict[str, str] = field(default_factory=dict)  # our key -> what is to be filled in
     placed: dict[str, str] = field(default_factory=dict)  # their key -> ours, if not the table's
+    notes: dict[str, str] = field(default_factory=dict)  # their key -> what is not quite the same
 
     def __getitem__(self, name: str) -> Any:
         """Return the value that is in force: the file's, else their default."""
@@ -109,6 +111,8 @@ class Framework:
     differs: tuple[str, ...] = ()  # what no key says, and is not the same here
     # its own spellings of keys -> those of the table
     tidy: Callable[[JsonObject], JsonObject] = dict
+    # (values of a file, the file, all files) -> its values with those of the files that it names
+    follow: Callable[[JsonObject, Path, Sequence[Path]], JsonObject] | None = None
 
 
 def is_unknown(value: JsonValue) -> bool:
@@ -135,13 +139,13 @@ def places(config: Tree, ours: str) -> list[str]:
     """Return the keys that a pattern stands for: `policies.solver.base` and others for
     `policies.*.base`.
 
-    A policy that nobody trains has no optimizer and no adapter.
+    A policy that nobody trains has no optimizer and no adapter, and speaks as its file says.
     """
     before, star, after = ours.partition("*")
     if not star:
         return [ours]
     names = list(get_key(config, before.rstrip(".")) or {})
-    if after.startswith((".optimizer", ".adapter")):
+    if after.startswith((".optimizer", ".adapter", ".template")):
         names = trained_policies(config)
     return [f"{before}{name}{after}" for name in names]
 

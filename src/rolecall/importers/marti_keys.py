@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from rolecall.importers.keys import Key, becomes, ignore, read, refuse
 
-RAY = "one machine, without Ray"
-ENGINE = "the embedded engine samples with the weights being trained"
+RAY = "where things run is said by cluster and learner.ranks"
+ENGINE = "the embedded engine needs no such key; those of `engine: vllm` are in docs/config.md"
 SHARDS = "learner.name: fsdp shards weights, learner.offload keeps moments off the GPU"
 LEARNER = "learner.tokens_per_batch bounds a forward pass"
-REWARDS = "rewards come from the environment"
+REWARDS = "a reward of your own may ask a server: docs/extend.md"
 PROMPTS = "prompts are never cut: one that is too long is an error of its episode"
-API = "agents that speak through an API are not trained by a config of ours"
 CALLS = "calls are made as they come; a tool's server bounds them"
-MARGIN = "no shaping by margins; rewards say what a turn is paid"
+TTRL = "no reward by what most attempts at a task answer; majority_vote votes within an attempt"
 CONTINUES = "a second start in the folder of a run continues it"
+ROLE = "agents say theirs"
 QUESTIONS = ("question", "prompt", "problem", "input", "messages")
 TRUTHS = ("answer", "ground_truth", "golden_answers", "solution", "extracted_groundtruth")
 NEVER = 1_000_000
@@ -23,6 +23,7 @@ KEYS: dict[str, Key] = {
     "config-name": ignore("give that YAML file too"),
     "agents": read("team", but="what an agent says, saves and loads lies in the run folder"),
     "default_agent": read("team"),
+    "role": ignore(ROLE),
     "is_reasoning_model": ignore("teammates never see each other's thinking"),
     "chat_template": read("team.*.system"),
     "shared_agents": read("team.*.policy", False),
@@ -31,8 +32,16 @@ KEYS: dict[str, Key] = {
     "workflow_func_path": read("workflow.name"),
     "workflow_version": ignore("there is one kind of workflow"),
     "async_workflow": ignore("every episode runs by itself"),
-    "processor_func_path": refuse(MARGIN),
-    "workflow_args.task": ignore("told by the workflow"),
+    "processor_func_path": read("rewards"),
+    "workflow_args.task": read("environment.name", "math"),
+    "workflow_args.save_path": ignore("of AB-MCTS or of a judge"),
+    "workflow_args.max_num_nodes": ignore("of AB-MCTS"),
+    "workflow_args.eval_max_num_nodes": ignore("of AB-MCTS"),
+    "workflow_args.algo": ignore("of AB-MCTS"),
+    "workflow_args.score_parser": ignore("of a judge"),
+    "workflow_args.judge_weight": ignore("of a judge"),
+    "workflow_args.judge_template": ignore("of a judge"),
+    "workflow_args.label_separator": ignore("of a judge"),
     "workflow_args.template_id": ignore("prompts stand in the config"),
     "workflow_args.num_rounds": read("workflow.rounds"),
     "workflow_args.max_others": read("workflow.max_others"),
@@ -43,27 +52,28 @@ KEYS: dict[str, Key] = {
     "tools_config.tools": read(
         "team.*.tools", but="of a tool its base_url, timeout and topk; its server bounds the rate"
     ),
-    "tools_config.max_turns": read("workflow.max_turns", but="of who runs code, tools.max_calls"),
+    "tools_config.max_turns": read("team.*.tools.max_calls", 2),
     "tools_config.num_workers": ignore(CALLS),
     "tools_config.max_concurrent_calls": ignore(CALLS),
     "tools_config.enable_rate_limiting": ignore(CALLS),
     "tools_config.rate_limit": ignore(CALLS),
     "tools_config.enable_metrics": ignore("calls are always counted"),
-    "tools_config.max_model_len": ignore("told by the model's own config"),
-    "tools_config.max_tokens_per_turn": refuse("sampling.max_tokens bounds a turn"),
-    "reward_alloc.name": refuse(MARGIN),
-    "reward_alloc.alpha": ignore(MARGIN),
-    "reward_alloc.beta": ignore(MARGIN),
-    "reward_alloc.use_ttrl": refuse("rewards never come from votes", False),
-    "evaluate_mcts_methods": ignore("there is no tree search"),
-    "is_api_model": refuse(API, False),
-    "model_name": refuse(API),
-    "api_model_name": ignore(API),
-    "api_key": ignore(API, secret=True),
-    "api_base_url": ignore(API),
+    "tools_config.max_model_len": ignore("no code there reads it"),
+    "tools_config.max_tokens_per_turn": ignore("no code there reads it"),
+    "reward_alloc.name": read("rewards.own_answers.shape", "margin"),
+    "reward_alloc.alpha": read("rewards.own_answers.alpha", 0.5),
+    "reward_alloc.beta": read("rewards.own_answers.final", 0.5),
+    "reward_alloc.use_ttrl": refuse(TTRL, False),
+    "evaluate_mcts_methods": ignore("of AB-MCTS"),
+    "eval_save_path": ignore("evaluations lie in the run folder"),
+    "is_api_model": read("policies.*.engine"),
+    "model_name": read("policies.*.engine.model"),
+    "api_model_name": ignore("agents say theirs"),
+    "api_key": ignore("the engine's key_env names the variable with the key", secret=True),
+    "api_base_url": read("policies.*.engine.url"),
     "training_mode": refuse("agents are trained with rewards", "rl"),
     "pretrain": read("policies.*.base"),
-    "reward_pretrain": refuse(REWARDS),
+    "reward_pretrain": read("rewards.reward_model.model"),
     "remote_rm_url": refuse(REWARDS),
     "critic_pretrain": refuse("PPO's critic is a head on the policy's own model"),
     "value_head_prefix": ignore("a value head is new"),
@@ -73,25 +83,23 @@ KEYS: dict[str, Key] = {
     "extra_eval_tasks": read("environment.test"),
     "extra_eval_dir": read("environment.test"),
     "prompt_data": read("environment.train"),
-    "prompt_data_probs": refuse("rows of all files are sampled alike"),
+    "prompt_data_probs": refuse("environment: mixed has a weight for each part"),
     "prompt_split": refuse("the rows that are trained on are the split `train`", "train"),
     "eval_dataset": read("environment.test"),
     "eval_split": refuse("the rows that are evaluated are the split `test`", "test"),
-    "input_key": refuse(f"columns are found by their names: {', '.join(QUESTIONS)}", *QUESTIONS),
-    "label_key": refuse(f"columns are found by their names: {', '.join(TRUTHS)}", *TRUTHS),
+    "input_key": read("environment.train", "input", but=f"found by name: {', '.join(QUESTIONS)}"),
+    "label_key": read("environment.train", but=f"found by name: {', '.join(TRUTHS)}"),
     "metadata_key": ignore("all columns are kept"),
     "input_template": refuse("the question is shown as it is; say more in `system`"),
-    "add_prompt_suffix": refuse("the question is shown as it is; say more in `system`"),
     "apply_chat_template": ignore("agents always speak in their model's chat template"),
-    "max_samples": refuse("all rows are drawn from: give a smaller file", NEVER // 10, 400000,
-                           NEVER, 100_000_000, 1e8),
+    "max_samples": read("trainer.steps", but="tasks are drawn from all rows"),
     "advantage_estimator": read("algorithm.name", "gae"),
-    "policy_loss_type": refuse("the ratio is one of single tokens", "ppo"),
-    "no_advantage_std_norm": refuse("attempts are divided by their spread", False),
+    "policy_loss_type": read("algorithm.name", "ppo"),
+    "no_advantage_std_norm": refuse("advantages are divided by their spread", False),
     "init_kl_coef": read("algorithm.kl", 0.01),
     "use_kl_loss": read("algorithm.kl_in", False),
     "kl_estimator": read("algorithm.kl_form", "k1"),
-    "kl_target": refuse("the KL's coefficient is fixed"),
+    "kl_target": refuse("only cory moves the KL's coefficient"),
     "kl_horizon": ignore("of an adaptive KL"),
     "gamma": becomes("algorithm.gamma", 1),
     "lambd": becomes("algorithm.lam", 1),
@@ -101,18 +109,18 @@ KEYS: dict[str, Key] = {
     "value_clip": becomes("algorithm.clip_value", 0.5),
     "entropy_loss_coef": becomes("algorithm.entropy"),
     "aux_loss_coef": refuse("no loss that balances experts", 0, 0.0),
-    "ptx_coef": ignore("of a pretraining set, which there is none of"),
-    "normalize_reward": ignore("of a reward model, which there is none of"),
+    "ptx_coef": ignore("of texts that are trained on beside, which no option there names"),
+    "normalize_reward": ignore("only a reward model's numbers are normalised there"),
     "reward_clip_range": read("algorithm.reward_clip", [-10, 10]),
     "mask_truncated_completions": becomes("algorithm.mask_truncated"),
-    "overlong_buffer_len": read("algorithm.length_cache"),
-    "overlong_penalty_factor": refuse("the whole length penalty is 1", 1, 1.0),
+    "overlong_buffer_len": read("rewards.overlong.buffer"),
+    "overlong_penalty_factor": read("rewards.overlong.factor", 1),
     "dynamic_filtering": read("algorithm.name", False),
     "dynamic_filtering_reward_range": refuse(
         "groups are filtered out where all attempts earned the same", [0, 1], [0.0, 1.0]
     ),
-    "dynamic_filtering_for_agents": refuse(
-        "agents are not filtered: one whose attempts earned the same gets no credit", False
+    "dynamic_filtering_for_agents": ignore(
+        "it waits until each agent has a whole batch of turns; here a step has all of its groups"
     ),
     "enable_vllm_is_correction": read("algorithm.correction", False),
     "vllm_is_level": read("algorithm.correction", "token"),
@@ -142,7 +150,7 @@ KEYS: dict[str, Key] = {
     "generate_max_len": becomes("team.*.sampling.max_tokens", 1024),
     "eval_generate_max_len": read("evaluation.sampling.max_tokens", 1024),
     "prompt_max_len": ignore(PROMPTS),
-    "truncate_prompt": refuse(PROMPTS, False),
+    "truncate_prompt": ignore(PROMPTS),
     "max_len": ignore("told by the model's own config"),
     "temperature": becomes("team.*.sampling.temperature", 1.0),
     "eval_temperature": read("evaluation.sampling.temperature", 0.6),
@@ -176,7 +184,7 @@ KEYS: dict[str, Key] = {
     "lora_alpha": read("policies.*.adapter.alpha", 16),
     "target_modules": read("policies.*.adapter.targets", "all-linear"),
     "lora_dropout": refuse("adapters have no dropout", 0, 0.0),
-    "load_in_4bit": refuse("weights are not quantised", False),
+    "load_in_4bit": refuse("set policies.NAME.quantization in our config", False),
     "train_max_tokens_per_gpu": becomes("learner.tokens_per_batch"),
     **dict.fromkeys(
         ("ref_num_nodes", "ref_num_gpus_per_node", "reward_num_nodes", "reward_num_gpus_per_node",

@@ -1,81 +1,50 @@
-"""Translates MARTI's agents, workflow and tools, with their names and prompts."""
+"""Translates MARTI's agents and workflow, with their names and prompts."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from pathlib import PurePath
+import yaml
 
+from rolecall.config.load import find
 from rolecall.core.errors import ConfigError, nearest
-from rolecall.core.json_types import JsonObject, JsonValue
+from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import Given, Tree, is_unknown, set_key
+from rolecall.importers.marti_flows import ALONE, CODER, DEBATE, MIXTURE, TOOLS, Flow, find_flow
+from rolecall.importers.marti_prompts import BOXED, ROUNDS, read_template
 
-PLACEHOLDER = re.compile(r"\$\w+|\{+\w+\}+")
-AGENT_KEYS = ("role", "pretrain", "is_tuning", "chat_template", "code_execution",
+AGENT_KEYS = ("role", "pretrain", "is_tuning", "chat_template", "system_prompt", "code_execution",
               "search_execution", "save_path", "ckpt_path", "is_api_model", "model_name",
               "is_reasoning_model")  # fmt: skip
+SUFFIX = "add_prompt_suffix"  # of version 1, behind each question
+PLAYED_ALONE = (ALONE, CODER, TOOLS)  # without a list of agents one of the defaults speaks
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """One of their workflows and what it is here."""
-
-    name: str  # ours
-    roles: dict[str, str]  # their role -> ours
-    options: dict[str, str] = field(default_factory=dict)  # their workflow_args -> ours
-    fixed: Tree = field(default_factory=dict)  # options of ours that make it theirs
-    environment: str = "math"
-
-
-DEBATE = Flow(
-    "majority_vote", {"generator": "debater"},
-    {"num_rounds": "rounds", "max_others": "max_others", "contain_self": "contain_self"},
-)  # fmt: skip
-CHAIN = Flow("chain", {"generator": "generator", "verifier": "verifier", "refiner": "refiner"})
-MIXTURE = Flow("mixture", {"generator": "proposer", "aggregator": "aggregator"})
-FLOWS: dict[str, Flow] = {
-    "chain_workflow": CHAIN,
-    "chain-of-agents": CHAIN,
-    "debate_workflow": DEBATE,
-    "multi-agents-debate": DEBATE,
-    "moa_workflow": MIXTURE,
-    "mixture-of-agents": MIXTURE,
-    "mathchat_workflow": Flow(
-        "mathchat",
-        {
-            "agent_problem_solver": "solver",
-            "agent_code_executor": "executor",
-            "agent_verifier": "verifier",
-        },
-        fixed={"show_solver": True},
-    ),
-    "single_mathworkflow": Flow("single", {"generator": "solver"}),
-    "single_codeworkflow": Flow("single", {"generator": "solver"}, environment="code"),
-    "tool_workflow": Flow("multi_turn", {"generator": "actor"}, environment="search"),
-}
-TOOL_KEYS = ("type", "base_url", "timeout", "topk", "schema_path", "enable_rate_limiting",
-             "rate_limit")  # fmt: skip
-
-
-def build_team(given: Given, config: Tree) -> None:
-    """Set the workflow, its agents and their policies."""
+def build_team(given: Given, config: Tree) -> Flow | None:
+    """Set the workflow, its agents and their policies; return the workflow, None if unknown."""
     spelt = "workflow_func_path" if given["workflow_func_path"] else "agent_workflow"
-    flow = FLOWS.get(PurePath(str(given[spelt])).stem)
+    agents = _agents(given)
+    flow = find_flow(given, spelt, {str(agent.get("role")) for _, agent in agents})
     if flow is None:
-        given.refuse(spelt, f"no such workflow here; known: {', '.join(FLOWS)}")
         given.mark_missing(config, "workflow.name", "how the agents talk")
         given.mark_missing(config, "environment.name", "what they work on")
-        return
+        return None
     if spelt == "workflow_func_path":
         given.silence(["agent_workflow"], "workflow_func_path says it")
     config["workflow"] = {"name": flow.name, **flow.fixed}
-    set_key(config, "environment.name", flow.environment)
+    if not agents and flow in PLAYED_ALONE:
+        agents = [("agent", {"role": "generator"})]
+        given.silence(["agents"], "one agent with the keys of all")
+    elif not agents:
+        given.refuse("agents", "no agents are given; they stand in the YAML of --config-name")
     _workflow_args(given, config, flow)
-    agents = _agents(given)
     played = [flow.roles.get(str(agent.get("role")), "") for _, agent in agents]
     for number, (name, agent) in enumerate(agents):
         ours = played[number] + (str(number) if played.count(played[number]) > 1 else "")
         _agent(given, config, flow, name=name, ours=ours, agent=agent)
+    if flow is DEBATE:
+        _ask_by_round(given, config, agents, in_code=spelt == "workflow_func_path")
+    if agents and not any(agent.get("trainable", True) for agent in config["team"].values()):
+        given.refuse("agents", "nobody of the team is trained: set is_tuning of one")
+    return flow
 
 
 def _agents(given: Given) -> list[tuple[str, JsonObject]]:
@@ -90,8 +59,6 @@ def _agents(given: Given) -> list[tuple[str, JsonObject]]:
                     f"agents.{name}.{key}: no key of MARTI; "
                     f"{nearest(key, [*AGENT_KEYS, *given.keys])}"
                 )
-    if not agents:
-        given.refuse("agents", "no agents are given; they stand in the YAML of --config-name")
     return agents
 
 
@@ -104,23 +71,27 @@ def _agent(
         given.refuse("agents", f"{name}: {flow.name} has no {agent.get('role')!r}, only {roles}")
         return
     for key, value in agent.items():
-        if key not in AGENT_KEYS and value != given[key]:
-            given.refuse("agents", f"{name}.{key}: set it in our config, under team.{ours}")
+        if key in AGENT_KEYS or value == given[key] or given.keys[key].fate == "not needed":
+            continue
+        given.refuse("agents", f"{name}.{key}: set it in our config, under team.{ours}")
     if agent.get("search_execution"):
-        given.refuse("agents", f"{name}: only multi_turn searches, with the environment search")
-    if agent.get("is_api_model"):
-        given.refuse("agents", f"{name}: {given.keys['is_api_model'].because}")
-    first = next(iter(config["policies"]), ours)
-    policy = first if given["shared_agents"] else ours
+        given.refuse("agents", f"{name}: only an agent of the tool workflow searches")
+    policy = next(iter(config["policies"]), ours) if given["shared_agents"] else ours
     section: Tree = {"policy": policy} | ({"role": role} if ours != role else {})
-    system = _system(agent.get("chat_template", given["chat_template"]))
+    system = _system(given, flow, role=role, agent=agent)
     if system:
         section["system"] = system
+    elif given["chat_template"]:
+        given.silence(["chat_template"], "it shows the task alone")
     if not agent.get("is_tuning", True):
         section["trainable"] = False
-    if agent.get("code_execution"):
-        set_key(section, "tools", {"use": [{"name": "python"}], "format": "code"})
+    if agent.get("code_execution") or role in flow.executors:
+        uses = "world" if flow.environment == "data_science" else "python"
+        set_key(section, "tools", {"use": [{"name": uses}], "format": "code"})
     config["team"][ours] = section
+    if agent.get("is_api_model"):
+        _speak_by_api(given, config, name=name, policy=policy, agent=agent, section=section)
+        return
     base = agent.get("pretrain", given["pretrain"])
     if base is None or is_unknown(base):
         given.mark_missing(config, f"policies.{policy}.base", "the model")
@@ -128,11 +99,65 @@ def _agent(
         set_key(config, f"policies.{policy}.base", base)
 
 
-def _system(template: JsonValue) -> str:
-    """Return the lines of a prompt that name no variable."""
-    text = "\n".join(template) if isinstance(template, list) else str(template or "")
-    lines = [line.strip() for line in text.split("\n")]
-    return "\n".join(line for line in lines if line and not PLACEHOLDER.search(line))
+def _speak_by_api(
+    given: Given, config: Tree, *, name: str, policy: str, agent: JsonObject, section: Tree
+) -> None:
+    """Let an agent speak through an API: it is not trained."""
+    section["trainable"] = False
+    engine: Tree = {"name": "openai", "model": agent.get("model_name", given["model_name"])}
+    if given["api_base_url"]:
+        engine["url"] = given["api_base_url"]
+    config["policies"][policy] = {"engine": engine}
+    if not engine["model"]:
+        given.refuse("agents", f"{name}: is_api_model without model_name")
+
+
+def _system(given: Given, flow: Flow, *, role: str, agent: JsonObject) -> str:
+    """Return an agent's system prompt: what its template says, else one of ours."""
+    template = agent.get("chat_template") or given["chat_template"]
+    if flow is DEBATE:
+        own = agent.get("chat_template") if given["workflow_func_path"] else None
+        prompt = read_template(agent.get("system_prompt") or own)
+    elif isinstance(template, list) and len(template) > 1:
+        given.refuse("agents", f"{agent.get('role')} speaks once a task: one template is enough")
+        prompt = read_template(template[:1])
+    else:
+        prompt = read_template(template)
+    if not prompt and flow.recipe:
+        recipe = yaml.safe_load(find(flow.recipe).read_text())
+        prompt = recipe["team"][role]["system"]
+    elif not prompt and not template and flow is not DEBATE and SUFFIX not in given.keys:
+        prompt = flow.systems.get(role, BOXED)
+    if flow.environment not in ("math", ""):
+        given.silence([SUFFIX], f"answers of {flow.environment} stand in no box")
+        return prompt
+    return "\n\n".join(
+        filter(None, [_extra(given, "add_prompt_prefix"), prompt, _extra(given, SUFFIX)])
+    )
+
+
+def _extra(given: Given, key: str) -> str:
+    """Return what is put before or behind each question."""
+    return read_template(given[key]) if key in given.keys else ""
+
+
+def _ask_by_round(
+    given: Given, config: Tree, agents: list[tuple[str, JsonObject]], *, in_code: bool
+) -> None:
+    """Set what debaters are told in each round; templates count where the code has none."""
+    own = [agent["chat_template"] for _, agent in agents if agent.get("chat_template")]
+    template = own[0] if own else given["chat_template"]
+    if any(other != template for other in own):
+        given.refuse("agents", "debaters are told the same in a round: one chat_template for all")
+    if in_code:
+        given.silence(["chat_template"], "debate_workflow.py has prompts of its own")
+        set_key(config, "workflow.asks", list(ROUNDS))
+        return
+    listed = template if isinstance(template, list) else [template] if template else []
+    if len(listed) < (given["workflow_args.num_rounds"] or 0):
+        listed = listed[:1]  # as there: too few templates, and the first one is all
+    set_key(config, "workflow.asks", [read_template(one) for one in listed] or list(ROUNDS))
+    given.placed["chat_template"] = "workflow.asks"
 
 
 def _workflow_args(given: Given, config: Tree, flow: Flow) -> None:
@@ -147,43 +172,5 @@ def _workflow_args(given: Given, config: Tree, flow: Flow) -> None:
             given.silence([key], f"{flow.name} has no such option")
         elif value is not None:
             set_key(config, f"workflow.{flow.options[name]}", value)
-
-
-def build_tools(given: Given, config: Tree) -> None:
-    """Make a search server the environment's, and an interpreter the executor's tool."""
-    turns = given["tools_config.max_turns"]
-    for name, tool in (given["tools_config.tools"] or {}).items():
-        for key in tool:
-            if key not in TOOL_KEYS:
-                where = f"tools_config.tools.{name}.{key}"
-                raise ConfigError(f"{where}: no key of MARTI; {nearest(key, list(TOOL_KEYS))}")
-        if tool.get("type") == "search_r1" and config["environment"]["name"] == "search":
-            _search(config, tool)
-        elif tool.get("type") == "sandbox_fusion" and _executors(config):
-            _python(config, tool, turns=turns)
-        else:
-            given.refuse("tools_config.tools", f"{name}: nobody in this team can use it")
-    if config["workflow"]["name"] != "multi_turn" and not _executors(config):
-        given.silence(["tools_config.max_turns"], "nobody in this team has tools")
-    elif turns is not None and not _executors(config):
-        set_key(config, "workflow.max_turns", turns + 1)  # so many calls, and then the answer
-
-
-def _executors(config: Tree) -> list[Tree]:
-    """Return the agents that run code."""
-    return [agent for agent in config["team"].values() if "tools" in agent]
-
-
-def _search(config: Tree, tool: JsonObject) -> None:
-    set_key(config, "environment.url", str(tool.get("base_url", "")).removesuffix("/retrieve"))
-    set_key(config, "environment.topk", tool.get("topk", 3))
-    set_key(config, "environment.deadline_s", float(tool.get("timeout", 30)))
-
-
-def _python(config: Tree, tool: JsonObject, *, turns: int | None) -> None:
-    wall_s = float(tool.get("timeout", 10))
-    for agent in _executors(config):
-        python = {"name": "python", "wall_s": wall_s, "url": tool.get("base_url")}
-        agent["tools"]["use"] = [python]
-        if turns is not None:
-            agent["tools"]["max_calls"] = max(1, turns - 1)
+    if flow is not DEBATE:
+        given.silence(["workflow_args.shuffle_responses"], f"{flow.name} has no such option")

@@ -19,18 +19,31 @@ from rolecall.importers.keys import UNKNOWN, Framework, Key
 from rolecall.importers.shell import split, training_words
 
 MOST_VALUES = 100_000  # of a file, with what its references stand for
-PROGRAMS = ("verl.trainer.", "openrlhf.cli.", "marti.cli.", "mrlm.cli")
+MOST_WORDS = 10_000  # of a training command
+MOST_BYTES = 1 << 20  # of a file; scripts and YAML of people have some thousands
+PROGRAMS = (
+    "verl.trainer.",
+    "openrlhf.cli.",
+    "marti.cli.",
+    ".multi_agent_train_ppo_ray",
+    "mrlm.cli",
+)
 LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
 
 
 def read_text(path: Path) -> str:
-    """Read a text file; raises ConfigError if it does not exist or holds no text."""
+    """Read a text file; raises ConfigError if it does not exist, is large, or holds no text."""
     try:
-        return path.read_text()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a text file") from error
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"there is no file {path}") from error
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"{path}: more than {MOST_BYTES >> 20} MiB, so it is no config")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file") from error
 
 
 # What configs of libraries for single models hold, of which teams are made elsewhere.
@@ -60,10 +73,18 @@ def guess(text: str, frameworks: dict[str, Framework]) -> Framework:
     return frameworks[best]
 
 
-def read_values(text: str, framework: Framework, arguments: Sequence[str] = ()) -> JsonObject:
+def read_values(
+    text: str,
+    framework: Framework,
+    *,
+    path: Path | None = None,
+    files: Sequence[Path] = (),
+    arguments: Sequence[str] = (),
+) -> JsonObject:
     """Return values by key, with the framework's own spellings of keys made that of its table.
 
-    `arguments`: words that a script is started with.
+    The text is that of `path`, beside which files that it names are looked for, unless they are
+    among `files`, which are imported together. `arguments` are words that a script is started with.
     Raises ConfigError for a text that is neither YAML nor holds a training command or settings.
     """
     try:
@@ -73,10 +94,17 @@ def read_values(text: str, framework: Framework, arguments: Sequence[str] = ()) 
         elif _is_lines(text):
             values = _of_words([word for command in split(text) for word in command])
         else:
-            values = flat(_of_yaml(text), framework.keys)
+            values = read_yaml(text, framework.keys)
+        if framework.follow is not None and path is not None:
+            values = framework.follow(values, path, files)
         return framework.tidy(values)
     except RecursionError as error:
         raise ConfigError("it is nested too deeply to be read; write fewer levels") from error
+
+
+def read_yaml(text: str, keys: dict[str, Key]) -> JsonObject:
+    """Return the values of a YAML text by dotted key; raises ConfigError if it holds no mapping."""
+    return flat(_of_yaml(text), keys)
 
 
 def flat(tree: JsonObject, keys: dict[str, Key], *, prefix: str = "") -> JsonObject:
@@ -105,6 +133,11 @@ def _of_yaml(text: str) -> JsonObject:
     try:
         loaded = _loaded(text)
     except (YAMLError, OmegaConfBaseException) as error:
+        if any(program in text for program in PROGRAMS):
+            raise ConfigError(
+                "its training command stands in a loop, or in an `if` that only a shell decides; "
+                "give a file with the command alone"
+            ) from error
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark is not None else ""
         raise ConfigError(
@@ -117,6 +150,8 @@ def _of_yaml(text: str) -> JsonObject:
 
 def _of_words(words: list[str]) -> JsonObject:
     """Read options: `a.b=1`, `+a.b=1`, `--a 1`, `--a=1`, `--a 1 2`, and `--a` for true."""
+    if len(words) > MOST_WORDS:
+        raise ConfigError(f"its command has more than {MOST_WORDS:,} words")
     options: Options = {}
     option: str | None = None
     listed: list[JsonValue] = []

@@ -13,11 +13,14 @@ from rolecall.core.errors import ConfigError
 from rolecall.importers.keys import UNKNOWN
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d|@)(?::?-([^}]*))?\}|([A-Za-z_]\w*|\d|@))")
+VARIABLE = re.compile(r"\$([A-Za-z_]\w*|\d|@)")
+BRACED = re.compile(r"\$\{([A-Za-z_]\w*|\d|@)(?::?-(.*))?\}", re.DOTALL)
 REDIRECTION = re.compile(r"\d*[<>]")
+HERE_TEXT = re.compile(r"\$\(\s*cat\s+<<\s*(\w+)\n(.*)\n\1\s*\)", re.DOTALL)
 OPENING, CLOSING = ("if", "for", "while", "until", "case", "("), ("fi", "done", "esac", ")")
 WORDS = ("then", "else", "elif", "do", "!", "{", "}", *OPENING, *CLOSING)
 MOST_TEXT = 100_000  # characters of a word with what its variables hold
+MOST_ALTOGETHER = 100 * MOST_TEXT  # of all variables and all words of the command
 Truth = bool | None  # None: it cannot be told
 Command = list[str]  # raw words, quotes and all
 
@@ -138,6 +141,7 @@ class _Script:
         self.commands, self.programs = commands, programs
         numbered = {str(number): word for number, word in enumerate(arguments, 1)}
         self.variables = {"HOME": "~", "PWD": ".", "@": " ".join(arguments), **numbered}
+        self.characters = 0  # of all that was filled in so far
         self.i = 0
 
     def run(self) -> list[str] | None:
@@ -256,6 +260,12 @@ class _Script:
                     f"a word of the script has more than {MOST_TEXT:,} characters with what its "
                     "variables hold"
                 )
+        self.characters += len(out)
+        if self.characters > MOST_ALTOGETHER:
+            raise ConfigError(
+                f"the script has more than {MOST_ALTOGETHER:,} characters with what its variables "
+                "hold"
+            )
         return out
 
     def _expanded(self, text: str, *, escapes: str) -> str:
@@ -265,10 +275,13 @@ class _Script:
                 out, i = out + text[i + 1].strip("\n"), i + 2
             elif text[i] == "`" or text.startswith("$(", i):
                 end = _end(text, i)
-                out += "." if text[i:end] in ("$(pwd)", "`pwd`") else _unknown(text[i:end])
+                out += self._output(text[i:end])
                 i = end
+            elif text.startswith("${", i):
+                end = _end(text, i)
+                out, i = out + self._variable(text[i:end]), end
             elif (name := VARIABLE.match(text, i)) is not None:
-                out, i = out + self._variable(name), name.end()
+                out, i = out + self._variable(name[0]), name.end()
             else:
                 out, i = out + text[i], i + 1
             if len(out) > MOST_TEXT:
@@ -278,11 +291,25 @@ class _Script:
                 )
         return out
 
-    def _variable(self, name: re.Match[str]) -> str:
-        braced, default, plain = name.groups()
-        value = self.variables.get(braced or plain)
+    def _output(self, command: str) -> str:
+        """Return what a command in `$(...)` or backticks prints, where a reader can tell."""
+        if command in ("$(pwd)", "`pwd`"):
+            return "."
+        if command.startswith("`") and command[1:].lstrip().startswith("#"):
+            return ""  # a comment within a command of several lines
+        here = HERE_TEXT.fullmatch(command)
+        return self._expanded(here[2], escapes="\\$`\n") if here else _unknown(command)
+
+    def _variable(self, text: str) -> str:
+        """Return what `$name`, `${name}` or `${name:-default}` stands for."""
+        plain, braced = VARIABLE.fullmatch(text), BRACED.fullmatch(text)
+        name = plain or braced
+        if name is None:
+            return _unknown(text)
+        default = braced[2] if braced else None
+        value = self.variables.get(name[1])
         if value is None:
-            return _unknown(name[0]) if default is None else self._filled(default)
+            return _unknown(text) if default is None else self._filled(default)
         return value or (self._filled(default) if default else "")
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rolecall.config import registry
 from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import JsonObject, JsonValue
-from rolecall.importers import drmas, marti, mrlm
+from rolecall.importers import drmas, marti, marti_v1, mrlm
 from rolecall.importers.keys import (
     EDIT,
     Framework,
@@ -26,7 +26,7 @@ from rolecall.importers.keys import (
 )
 
 FRAMEWORKS: dict[str, Framework] = {
-    module.FRAMEWORK.name: module.FRAMEWORK for module in (mrlm, drmas, marti)
+    module.FRAMEWORK.name: module.FRAMEWORK for module in (mrlm, drmas, marti, marti_v1)
 }
 
 # Keys of ours whose text a script may compute: it becomes an edit, or is left out.
@@ -40,6 +40,8 @@ TEXTS = (
 )
 
 
+COMMON = "grpo"  # its options are those of most algorithms
+MOST_SHOWN = 100  # characters of a value in the table
 OFF: tuple[object, ...] = (None, False, 0, -1, "", [], {})  # values that ask for nothing
 
 
@@ -89,7 +91,11 @@ def translate(
         if isinstance(error, ConfigError):
             raise
         computed = sorted(name for name, value in values.items() if is_unknown(value))
+        numbers = [
+            name for name in computed if isinstance(framework.keys[name].default, int | float)
+        ]
         if computed:
+            computed = numbers or computed
             what = f"the script computes {', '.join(computed)}; write the values out"
             raise ConfigError(what) from error
         raise ConfigError(f"a value is not what its key takes: {error}") from error
@@ -150,8 +156,13 @@ def _harmless(value: JsonValue, key: Key) -> bool:
 
 def _copy(given: Given, config: Tree, name: str, place: str) -> None:
     """Put a value in its place, unless the algorithm there has no such option."""
-    if place.startswith("algorithm.") and place[10:] not in _options(config["algorithm"]["name"]):
-        given.silence([name], f"{config['algorithm']['name']} does not read it")
+    algorithm = config["algorithm"]["name"]
+    option = place.removeprefix("algorithm.")
+    if option != place and algorithm == EDIT and option not in _options(COMMON):
+        if name in given.values:
+            given.refuse(name, "few algorithms have it, and algorithm.name is open")
+    elif option != place and algorithm != EDIT and option not in _options(algorithm):
+        given.silence([name], f"{algorithm} does not read it")
     elif is_unknown(given[name]):
         given.mark_missing(config, place, f"{name} of the script, {show_value(given[name])}")
     else:
@@ -169,7 +180,6 @@ def _check_twice(given: Given, copied: list[str]) -> None:
 
 
 def _options(algorithm: str) -> set[str]:
-    algorithm = "grpo" if algorithm == EDIT else algorithm
     model: type[BaseModel] = registry.resolve("algorithm", algorithm, key="algorithm.name")
     return set(model.model_fields)
 
@@ -196,15 +206,17 @@ def _line(name: str, given: Given, config: Tree) -> Line:
         text = f"{ours}: {_value(next(iter(stands.values())))}"
     else:
         text = ", ".join(f"{our_key}: {_value(now)}" for our_key, now in stands.items())
-    return Line(name, value, "becomes", text + (f" ({key.because})" if key.because else ""), is_set)
+    remark = given.notes.get(name, key.because)
+    return Line(name, value, "becomes", text + (f" ({remark})" if remark else ""), is_set)
 
 
 def _value(value: JsonValue) -> str:
-    """Return a section by its names, a list by its parts."""
+    """Return a section by its names, a list by its parts, and a long text by its beginning."""
     if isinstance(value, list | dict):
-        return ", ".join(_value(item.get("name", "")) if isinstance(item, dict) else str(item)
+        return ", ".join(_value(item.get("name", "")) if isinstance(item, dict) else _value(item)
                          for item in value)  # fmt: skip
-    return str(value)
+    text = " ".join(str(value).split())
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
 
 
 def count_rows(sources: JsonValue) -> int | None:

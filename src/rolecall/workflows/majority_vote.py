@@ -26,6 +26,7 @@ async def majority_vote(
     max_others: PositiveInt = 5,
     contain_self: bool = True,
     earns: Literal["own", "outcome"] = "own",
+    asks: tuple[str, ...] = (),
 ) -> str:
     """Let debaters answer and vote; on a tie the debater who stands first in the team wins.
 
@@ -33,6 +34,7 @@ async def majority_vote(
     max_others: most of the others' latest answers that a debater reads, in an order of its own.
     contain_self: whether a debater reads its own latest answer too.
     earns: `own` pays every turn for its own answer, in place of the vote's outcome.
+    asks: what debaters are told last in each round; rounds after these repeat the last one.
     """
     debaters = team.role("debater")
     if len(debaters) < 2:
@@ -45,7 +47,8 @@ async def majority_vote(
             others = [turn for turn in seen if turn.agent != member.agent.name]
             team.random("others", number, member.agent.name).shuffle(others)
             context = (own if contain_self else []) + others[:max_others]
-            return await member(task.prompt, *context)
+            last = asks[min(number, len(asks) - 1)] if asks else ""
+            return await member(task.prompt, *context, *([last] if last else []))
 
         latest = await asyncio.gather(*(speak(member, latest) for member in debaters))
         if earns == "own":

@@ -1,0 +1,73 @@
+"""Makes a frozen policy and the reward `coach` from the coach of MARTI's coaching fork (MAPPA)."""
+
+from __future__ import annotations
+
+from rolecall.core.json_types import JsonObject
+from rolecall.importers.keys import Given, Tree, set_key
+
+COACH = "coach"
+MOST_TOKENS = 65_536  # of a reply there, where no limit is set
+# What the name of a coach's model begins with -> its engine, and the variable with its key.
+PROVIDERS: dict[str, JsonObject] = {
+    "gemini-": {"name": "google"},
+    "gpt-": {"name": "openai", "key_env": "OPENAI_API_KEY"},
+    "o1-": {"name": "openai", "key_env": "OPENAI_API_KEY"},
+    "claude-": {"name": "anthropic"},
+    "deepseek-": {
+        "name": "openai",
+        "url": "https://api.deepseek.com",
+        "key_env": "DEEPSEEK_API_KEY",
+        "max_tokens_key": "max_tokens",
+    },
+}
+KEYS = (
+    "coach_model",
+    "coach_type",
+    "coach_max_output_tokens",
+    "coach_thinking_budget",
+    "coach_prompt_template",
+    "use_vertex_ai",
+    "vertex_project",
+    "vertex_location",
+    "enable_ground_truth_eval",
+    "reward_process_weight",
+    "reward_outcome_weight",
+)
+
+
+def build_coach(given: Given, config: Tree, *, shown_truth: tuple[str, ...]) -> None:
+    """Let a frozen policy score each action, as it is taken; `shown_truth`: agents whose actions
+    it judges beside the right answer.
+    """
+    model = str(given["workflow_args.coach_model"])
+    provider = next((p for start, p in PROVIDERS.items() if model.startswith(start)), None)
+    replies = {
+        "temperature": 0.0,
+        "max_tokens": given["workflow_args.coach_max_output_tokens"] or MOST_TOKENS,
+    }
+    if provider is None:  # a folder, or a model of the hub
+        config["policies"][COACH] = {"base": model, "replies": replies}
+        given.placed["workflow_args.coach_model"] = f"policies.{COACH}.base"
+    else:
+        config["policies"][COACH] = {"engine": provider | {"model": model}, "replies": replies}
+        given.placed["workflow_args.coach_model"] = f"policies.{COACH}.engine.model"
+    vertex = ("workflow_args.vertex_project", "workflow_args.vertex_location")
+    if (
+        provider is not None
+        and provider["name"] == "google"
+        and given["workflow_args.use_vertex_ai"]
+    ):
+        set_key(config, f"policies.{COACH}.engine.vertex", True)
+    else:
+        given.silence(["workflow_args.use_vertex_ai", *vertex], "the coach is not on Vertex AI")
+    process = given["workflow_args.reward_process_weight"]
+    outcome = given["workflow_args.reward_outcome_weight"]
+    coach: Tree = {
+        "policy": COACH,
+        "when": "after_action",
+        "w_process": process,
+        "w_outcome": outcome,
+    }
+    if given["workflow_args.enable_ground_truth_eval"]:
+        coach["view"] = {"ground_truth_roles": list(shown_truth)}
+    config["rewards"] = {"coach": coach}

@@ -1,0 +1,147 @@
+"""Translates the rows, amounts, evaluations and trackers of a run of MARTI, of both versions."""
+
+from __future__ import annotations
+
+from rolecall.core.json_types import JsonObject, JsonValue
+from rolecall.importers.keys import (
+    EDIT,
+    Given,
+    Tree,
+    is_unknown,
+    set_key,
+    show_value,
+    trained_policies,
+)
+from rolecall.importers.marti_keys import NEVER, QUESTIONS, TRUTHS
+
+
+def set_rows(given: Given, config: Tree, *, test: JsonValue) -> None:
+    """Set the files of rows; `json@FOLDER` is a folder of files."""
+    if test is None:
+        test = _extra_tests(given)
+    for value, split in ((given["prompt_data"], "train"), (test, "test")):
+        if value is None or is_unknown(value):
+            given.mark_missing(config, f"environment.{split}", f"rows, {show_value(value)} there")
+        else:
+            rows = value if isinstance(value, list) else [str(value).rpartition("@")[2]]
+            set_key(config, f"environment.{split}", rows[0] if len(rows) == 1 else rows)
+
+    _check_columns(given)
+
+
+def _check_columns(given: Given) -> None:
+    """Refuse columns that are not found by their names; `label`, their default, is said to be one
+    to rename.
+    """
+    for key, names in (("input_key", QUESTIONS), ("label_key", (*TRUTHS, None, "label"))):
+        if given[key] not in names:
+            given.refuse(key, f"columns are {given.keys[key].because}; rename yours")
+    if given["label_key"] == "label":
+        given.notes["label_key"] = "rename the column label: answer"
+
+
+def _extra_tests(given: Given) -> list[JsonValue] | None:
+    folder, names = given["extra_eval_dir"], given["extra_eval_tasks"]
+    if not names or folder is None or is_unknown(folder):
+        return None
+    listed = names if isinstance(names, list) else [names]
+    return [f"{folder}/{name}.json" for name in listed]
+
+
+def set_policies(given: Given, config: Tree, *, schedule: str) -> None:
+    """Set how the weights of trained policies are stored and updated."""
+    for name in trained_policies(config):
+        config["policies"][name]["optimizer"] = {"schedule": schedule}
+        if given["lora_rank"]:
+            config["policies"][name]["adapter"] = {
+                "rank": given["lora_rank"],
+                "alpha": given["lora_alpha"],
+                "targets": given["target_modules"],
+            }
+    if not given["lora_rank"]:
+        given.silence(["lora_alpha", "target_modules", "lora_dropout"], "lora_rank is 0")
+    if given["bf16"]:
+        set_key(config, "learner.dtype", "bfloat16")
+
+
+def set_amounts(given: Given, config: Tree, *, answers: int, warmup: int | None = None) -> None:
+    """Translate steps and the optimizer steps in each; the warm-up is a share of all of these.
+
+    answers: of an agent in an episode, each a sample there; warmup: its optimizer steps, if they
+        are given as a number.
+    """
+    episodes = given["rollout_batch_size"] * given["n_samples_per_prompt"] * answers
+    batch = given["train_batch_size"]
+    minibatches = max(1, episodes // batch)
+    set_key(config, "algorithm.minibatches", minibatches)
+    if episodes % batch and episodes > batch:
+        given.refuse("train_batch_size", f"{episodes} turns are not batches of {batch}")
+    elif episodes < batch:
+        given.refuse("train_batch_size", f"a step has {episodes} turns only")
+    _set_steps(given, config)
+    steps = config["trainer"]["steps"]
+    updates = minibatches * given["max_epochs"]  # in a step
+    share = given["lr_warmup_ratio"]
+    for name in trained_policies(config) if share or warmup else []:
+        key = f"policies.{name}.optimizer.warmup_steps"
+        if warmup is not None:
+            set_key(config, key, warmup)
+        elif steps != EDIT:
+            set_key(config, key, round(share * steps * updates))
+        else:
+            given.mark_missing(config, key, f"{share} of {updates} times the steps")
+
+
+def _set_steps(given: Given, config: Tree) -> None:
+    """Set the number of steps, if the user gives it or the rows could be counted."""
+    steps, most = given.steps, given["max_samples"]
+    if steps is None and given.rows is not None:
+        rows = given.rows if most is None else min(given.rows, int(most))
+        steps = given["num_episodes"] * (rows // given["rollout_batch_size"])
+    set_key(config, "trainer.steps", steps or EDIT)
+    if not steps:
+        what = f"{given['num_episodes']} times the rows over rollout_batch_size"
+        bound = f", at most {most} rows" if most else ""
+        given.edits["trainer.steps"] = what + bound
+
+
+def set_evaluation(
+    given: Given, config: Tree, *, samples: int, sampling: JsonObject, greedy: bool = False
+) -> None:
+    """Set how often evaluations run, and what they sample otherwise than training."""
+    set_key(config, "evaluation.samples", samples)
+    set_key(config, "evaluation.k", samples)
+    set_key(config, "evaluation.tasks", NEVER)
+    set_key(config, "evaluation.every", max(0, given["eval_steps"]))
+    set_key(config, "trainer.save_every", given["save_steps"] if given["save_steps"] > 0 else NEVER)
+    if greedy:
+        set_key(config, "evaluation.greedy", True)
+    for name, value in sampling.items():
+        if value is not None:
+            set_key(config, f"evaluation.sampling.{name}", value)
+    for agent in config["team"].values() if given["top_k"] > 0 else []:
+        set_key(agent, "sampling.top_k", given["top_k"])
+    if given["top_p"] < 1 or given["top_k"] > 0:
+        set_key(config, "rollout.allow_filtered_sampling", True)
+
+
+def set_trackers(given: Given, config: Tree) -> None:
+    """Set where metrics and turns are sent to."""
+    trackers: list[JsonValue] = []
+    if given["use_wandb"]:
+        entity = given["wandb_org"]
+        trackers.append(
+            {"name": "wandb", "project": given["wandb_project"]}
+            | ({"entity": entity} if entity else {})
+        )
+    else:
+        given.silence(["use_wandb", "wandb_org", "wandb_project"], "use_wandb is not set")
+    if given["use_tensorboard"]:
+        trackers.append("tensorboard")
+    if "use_weave" in given.keys and given["use_weave"]:
+        project = given["weave_project"]
+        trackers.append({"name": "weave"} | ({"project": project} if project else {}))
+    elif "use_weave" in given.keys:
+        given.silence(["use_weave", "weave_project"], "use_weave is not set")
+    if trackers:
+        config["trackers"] = trackers
