@@ -22,6 +22,7 @@ from rolecall.core.interfaces.follower import Follower, Follows
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Group, Swap, Task, Turn
 from rolecall.rollout.user_code import await_user, check_numbers, check_observation, check_text
+from rolecall.rollout.user_worlds import is_scored_by_steps
 from rolecall.runtime import call_tree
 from rolecall.tools.use import OpenTools
 from rolecall.workflows.base import Workflow
@@ -339,6 +340,10 @@ async def _answer(context: RolloutContext, episode: Episode, team: Team, world: 
 
 
 async def _scores(context: RolloutContext, episode: Episode, world: World) -> dict[str, float]:
+    if is_scored_by_steps(world):
+        # Turns have been paid already, so nobody is paid for the sum of it.
+        episode.judged_score = sum(sum(turn.world_rewards.values()) for turn in episode.turns)
+        return {}
     try:
         scores = await await_user(world.score(episode), what="score", call=world.score)
     except ValueError:
