@@ -21,6 +21,12 @@ def train(
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Continue a run with other values of any key.")
     ] = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="step-N|best", help="Begin a new run from this checkpoint of the run: a fork."
+        ),
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Train a team; a second start in the same folder continues where the first one stopped."""
@@ -35,7 +41,12 @@ def train(
 
     with people_on_stderr(json_file):
         result = command(
-            source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
+            source,
+            overrides or [],
+            output=output,
+            resume=resume,
+            allow_changes=allow_changes,
+            checkpoint=checkpoint,
         )
     torchrun.dismiss()
     emit(result, json_file)

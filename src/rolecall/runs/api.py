@@ -38,6 +38,7 @@ def train(
     output: str | Path | None = None,
     resume: bool = False,
     allow_changes: bool = False,
+    checkpoint: str | None = None,
     **sections: Any,
 ) -> Record:
     """Train a recipe, a YAML file, a config as a mapping, or go on with a run folder.
@@ -45,7 +46,8 @@ def train(
     `train("math", trainer={"steps": 5})` overrides sections of the config by name; `overrides` are
     {"trainer.steps": 5} or ["trainer.steps=5"]. Values may be objects: `(model, tokenizer)` of
     transformers as the base of a policy, functions and classes, also those of a notebook, an
-    environment that has been made, and a list of environments, which are mixed.
+    environment that has been made, and a list of environments, which are mixed. With
+    `checkpoint` (step-N or best) a new run goes on from that one of a run folder.
     Returns the summary, as in the run's summary.json.
     Raises ConfigError for what does not fit, and RunFailedError where nothing was trained.
     """
@@ -54,7 +56,7 @@ def train(
     stop = Stop()
     work = partial(
         _train, config, overrides, output=output, resume=resume, allow_changes=allow_changes,
-        stop=stop, **sections,
+        checkpoint=checkpoint, stop=stop, **sections,
     )  # fmt: skip
     return _outside_of_loops(work, interrupt=stop.end_now)
 
@@ -67,6 +69,7 @@ def _train(
     output: str | Path | None = None,
     resume: bool = False,
     allow_changes: bool = False,
+    checkpoint: str | None = None,
     **sections: Any,
 ) -> Record:
     from rolecall.runs import train as command
@@ -79,6 +82,7 @@ def _train(
             output=None if output is None else Path(output),
             resume=resume,
             allow_changes=allow_changes,
+            checkpoint=checkpoint,
             stop=stop,
         )
 
