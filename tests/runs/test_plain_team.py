@@ -74,8 +74,7 @@ def test_good_episodes_of_a_model_become_a_data_set(tmp_path, capsys):
         (["collect", "math", "-n", "3", "-o", "x.jsonl"], "write rollout.groups and"),
         (["collect", "-o", "x.jsonl"], "name a recipe, a run, or --model MODEL"),
         (
-            ["collect", "--model", "tiny:math", "--environment", "math", "--agent", "bob"]
-            + ["-o", "x.jsonl"],
+            ["collect", "--model", "x", "--environment", "math", "--agent", "bob", "-ox.jsonl"],
             "--agent: no agent 'bob'; write one of: solver",
         ),
     ],
