@@ -22,7 +22,7 @@ END_S = 5.0  # for a Python that has ended, or said what is no answer
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a call came to: its cell, or how the Python ended in it."""
+    """Holds what a call came to: its cell, or how the Python ended in it."""
 
     cell: Cell | None
     ended: Ran | None = None  # None: it goes on
