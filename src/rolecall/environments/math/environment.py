@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from rolecall.core.interfaces.demonstrator import Line, Scene
 from rolecall.core.interfaces.environment import Observation, Suggestions, World
@@ -22,6 +24,13 @@ from rolecall.grading.math.equivalence import MathJudge
 notices = logging.getLogger("rolecall.notices")
 LOOKING_S = 60.0  # for references that no parser reads; a few thousand need a second or two
 KINDS: tuple[Kind, ...] = ("expression", "equation", "word")
+Feedback = Literal["none", "verdict"]
+WRITE: dict[AnswerForm, str] = {  # what to write, where nothing was read
+    "boxed": "put it in \\boxed{}",
+    "marked": 'end with "Answer:" and the answer',
+    "last": "end with a number",
+    "any": "put it in \\boxed{}",
+}
 FORMS_REPORTED: dict[str, AnswerForm] = {"strict": "boxed", "lenient": "any"}
 
 
@@ -37,6 +46,7 @@ class MathEnvironment:
         test_size: int | None = None,
         where: JsonObject | None = None,
         answer: AnswerForm = "boxed",
+        feedback: Feedback = "none",
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
         level: operations in a generated problem; by default 2.
@@ -47,6 +57,9 @@ class MathEnvironment:
         answer: what counts as the answer: the last \\boxed{} (`boxed`); a box, or what stands after
             `####` or "Answer:" (`marked`); the last number (`last`); or the first of these that a
             text has (`any`). Evaluations report `boxed` and `any` beside each other.
+        feedback: what an agent that acts sees of its answer, in workflows such as multi_turn: its
+            own words (`none`), or whether the answer is right, wrong or could not be read
+            (`verdict`). A right one ends the attempt then. The truth is never shown.
 
         Options of generated problems are errors where nothing is generated.
         """
@@ -64,7 +77,7 @@ class MathEnvironment:
         named = self.sources["train"] + self.sources["test"]
         if self.where and {*named} == {GENERATED}:
             raise ValueError("where has no effect, because all problems are generated; remove it")
-        self.answer = answer
+        self.answer, self.feedback = answer, feedback
         self.judge = MathJudge()
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -123,7 +136,7 @@ class MathEnvironment:
         return demonstrate(scene, self.answer)
 
     def open(self, task: Task, *, seed: int) -> World:
-        return MathWorld(task, self.judge, self.answer)
+        return MathWorld(task, self.judge, self.answer, self.feedback)
 
     def parse_answer(self, turn: Turn) -> str | None:
         """Return the answer of a turn in the form that counts; agents that box are read by it."""
@@ -136,12 +149,18 @@ class MathEnvironment:
 class MathWorld(World):
     """Scores the workflow's answer: 1 if it equals the truth, else 0."""
 
-    def __init__(self, task: Task, judge: MathJudge, form: AnswerForm = "boxed") -> None:
-        self.task, self.judge, self.form = task, judge, form
+    def __init__(
+        self,
+        task: Task,
+        judge: MathJudge,
+        form: AnswerForm = "boxed",
+        feedback: Feedback = "none",
+    ) -> None:
+        self.task, self.judge, self.form, self.feedback = task, judge, form, feedback
         self.solved = False  # whether the newest proposed answer is right
 
     async def fork(self) -> MathWorld:
-        fork = MathWorld(self.task, self.judge, self.form)
+        fork = MathWorld(self.task, self.judge, self.form, self.feedback)
         fork.solved = self.solved
         return fork
 
@@ -156,6 +175,12 @@ class MathWorld(World):
             return self._seen(action, reward=float(right))
         value = self.find_answer(action)
         self.solved = value is not None and (await self.judge.equal(value, self.task.answer)).equal
+        if self.feedback == "verdict":
+            if value is None:
+                return self._seen(f"No answer could be read: {WRITE[self.form]} and try again.")
+            if not self.solved:
+                return self._seen("Your answer is wrong. Find the mistake and try again.")
+            return replace(self._seen("Your answer is right."), done=True)
         return self._seen(action)
 
     def find_answer(self, text: str) -> str | None:
