@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from rolecall.config import registry
+from rolecall.config.key_locations import KeyLocations
 from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import JsonObject
 from rolecall.runs.run_paths import is_run
@@ -77,10 +78,12 @@ def plan_team(
         file = Path(folder) / "team.yaml"
         file.write_text(yaml.safe_dump(config, sort_keys=False))
         try:
-            return load_plan(file, [*add_bases(models), *overrides], is_trained=False)
+            plan = load_plan(file, [*add_bases(models), *overrides], is_trained=False)
         except ConfigError as error:
             begin = re.compile(rf"^({re.escape(str(file))}|team\.yaml)(:\d+)?: ")
             raise ConfigError(*(begin.sub("", one) for one in error.problems)) from error
+    plan.config._locations = KeyLocations()  # the file is gone
+    return plan
 
 
 def add_bases(models: list[str]) -> list[str]:

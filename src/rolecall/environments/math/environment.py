@@ -16,7 +16,7 @@ from rolecall.core.types import Episode, Task, Turn
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.math.demonstrations import demonstrate
-from rolecall.environments.math.generated import Generated, Kind
+from rolecall.environments.math.generated import Generated, Kind, Level
 from rolecall.environments.math.rows import math_tasks
 from rolecall.grading.math.answers import AnswerForm, extract
 from rolecall.grading.math.equivalence import MathJudge
@@ -41,7 +41,7 @@ class MathEnvironment:
         self,
         train: str | list[str] = GENERATED,
         test: str | list[str] = GENERATED,
-        level: int | None = None,
+        level: Level | None = None,
         kinds: list[Kind] | None = None,
         test_size: int | None = None,
         where: JsonObject | None = None,
@@ -49,8 +49,10 @@ class MathEnvironment:
         feedback: Feedback = "none",
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
-        level: operations in a generated problem; by default 2.
-        kinds: kinds of generated problems; by default all.
+        level: operations in a generated problem, or the fewest and the most of them: [1, 4]; by
+            default 2.
+        kinds: kinds of generated problems; by default expression, equation and word. There are
+            division, whose divisions leave no remainder, and inequality, too.
         test_size: generated test problems; by default 600.
         where: columns with the value, or the list of values, of the rows to be taken:
             {year: [2023, 2024]}; a source of which no row has the column is taken as it is.
@@ -65,9 +67,14 @@ class MathEnvironment:
         """
         self.sources = {"train": list_sources(train), "test": list_sources(test)}
         generates(self.sources, level=level, kinds=kinds, test_size=test_size)
-        if level is not None and not 1 <= level <= 6:
-            raise ValueError(f"level must be 1 to 6 operations (it is {level})")
-        self.level = level or 2
+        chosen: Level = 2 if level is None else level
+        fewest, most = chosen if isinstance(chosen, tuple) else (chosen, chosen)
+        if not 1 <= fewest <= most <= 6:
+            raise ValueError(
+                "level must be 1 to 6 operations, or the fewest and the most of them "
+                f"(it is {list(chosen) if isinstance(chosen, tuple) else chosen})"
+            )
+        self.level = chosen
         self.kinds = tuple(kinds or KINDS)
         self.test_size = test_size or 600
         self.where = {
@@ -125,9 +132,10 @@ class MathEnvironment:
     def suggestions(self) -> Suggestions:
         """Return what to change where a run has no signal."""
         is_generated = self.sources["train"] == [GENERATED]
+        fewest, most = self.level if isinstance(self.level, tuple) else (self.level, self.level)
         return Suggestions(
-            easier=f"environment.level={self.level - 1}" if is_generated and self.level > 1 else "",
-            harder=f"environment.level={self.level + 1}" if is_generated and self.level < 6 else "",
+            easier=f"environment.level={fewest - 1}" if is_generated and fewest > 1 else "",
+            harder=f"environment.level={most + 1}" if is_generated and most < 6 else "",
             lenient="" if self.answer == "any" else "environment.answer=any",
         )
 
