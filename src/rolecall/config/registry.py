@@ -88,6 +88,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "grpo": "rolecall.algorithms.grpo:Grpo",
         "drmas": "rolecall.algorithms.drmas:DrMas",
         "rloo": "rolecall.algorithms.rloo:Rloo",
+        "pass_at_k": "rolecall.algorithms.pass_at_k:PassAtK",
+        "remax": "rolecall.algorithms.remax:ReMax",
         "dr_grpo": "rolecall.algorithms.dr_grpo:DrGrpo",
         "gspo": "rolecall.algorithms.gspo:Gspo",
         "gigpo": "rolecall.algorithms.gigpo:Gigpo",

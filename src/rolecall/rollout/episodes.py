@@ -200,10 +200,15 @@ async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -
     """Return the episode that the same seeds give when one call says something else.
 
     Calls whose prompt is unchanged say what they said; the rest is sampled from the same seeds
-    (common random numbers). Without a swap everything is sampled again. Nothing here is trained.
+    (common random numbers). Without a swap, and for one with a temperature, everything is sampled
+    again. Nothing here is trained.
     """
     if context.player is not None:
         return await context.player.replay(episode, swap)
+    if swap is not None and swap.temperature is not None:
+        sampling = {**context.manner.sampling, "temperature": swap.temperature}
+        context = context.with_settings(replace(context.manner, sampling=sampling))
+        return await play_episode(context, _begin_again(episode, f"t{swap.temperature:g}"))
     again = _begin_again(episode, "" if swap is None else f"{swap.path}{swap.draw}")
     recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
     return await play_episode(context, again, swap=swap, recorded=recorded)
