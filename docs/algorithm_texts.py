@@ -89,6 +89,43 @@ kl > 0: s_t includes -kl sum_l (old_l - ref_l)
             "algorithms/test_rloo.py::test_the_baseline_leaves_out_every_turn_of_the_attempt_and_uses_all_of_the_others",
         ),
     ),
+    "pass_at_k": Said(
+        ("2508.10751",),
+        "the agent's attempts at the task, in all groups of k",
+        """
+N attempts of the agent, M of them wrong; an attempt is right if R + sum of its r_t >= right
+mean = 1 - C(M, k) / C(N, k)              std = sqrt(mean (1 - mean))
+right: A_t = (1 - mean) / (std + 1e-6)
+wrong: A_t = (1 - C(M-1, k-1) / C(N-1, k-1) - mean) / (std + 1e-6)
+""",
+        "Rewards of the paper are 0 and 1; any other counts as right from `right` on. With several "
+        "agents each is compared with itself.",
+        (
+            "A group of fewer than k attempts, for which C(N, k) is 0.",
+            "Sampled groups in place of all of them, whose advantages are noisier.",
+        ),
+        (
+            "algorithms/test_pass_at_k.py::test_known_answers",
+            "algorithms/test_pass_at_k.py::test_the_closed_form_is_the_mean_over_all_groups",
+        ),
+    ),
+    "remax": Said(
+        ("2310.10505",),
+        "a greedy play of its task",
+        """
+A_t = G(e) - G(greedy) + r_t              greedy: the same task and world at temperature 0
+G = R and what the agent's turns were paid by the workflow or the world, which is not in r_t then
+loss = -w A_t sum_l lp_l                  no ratio; C(rho, A) where a step has several updates
+greedy play failed: as rloo
+""",
+        "The paper samples one answer to a prompt, `rollout.group_size: 1`; with more, all are "
+        "compared with one greedy play. With a team all agents are greedy in it.",
+        ("A greedy answer that is sampled by other weights than the answers.",),
+        (
+            "algorithms/test_remax.py::test_known_answers",
+            "algorithms/test_remax.py::test_the_greedy_play_is_at_temperature_0_and_is_not_trained",
+        ),
+    ),
     "dr_grpo": Said(
         ("2503.20783",),
         "attempts at the task",

@@ -37,6 +37,8 @@ rolecall prove second_moments         # a game whose answer is known: expected b
 | `algorithm:` | a turn is compared with | it needs |
 |---|---|---|
 | `grpo`, `dr_grpo`, `gspo`, `dapo`, `rloo`, `matpo`, `agentrl` | other attempts at its task | `group_size` of 2 or more |
+| `pass_at_k` | all groups of `k` attempts at its task, of which one has to be right | `group_size` above `k` |
+| `remax` | a greedy play of its task | |
 | `drmas` | its own agent's turns at the task | `group_size` of 2 or more |
 | `gigpo` | other attempts, and turns that met the same state of the world | `group_size` of 2 or more, a world with states |
 | `reinforce_pp`, `reinforce_pp_baseline` | all turns of its policy in the step | `policies.X.reference` (or `kl: 0`) |

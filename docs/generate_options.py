@@ -71,6 +71,7 @@ it found. A reward may also write `turn.rewards["name"] = 0.5` for what a single
 weight multiplies that. A workflow returns the answer, a turn or a text; `turn.pay("name", 0.5)` in
 it says what a turn earned, and replaces that agent's share of `correct`. What a world gave for an
 action stands in `turn.world_rewards`, as `turn.world_rewards["step"] = seen.reward`.
+A world with `step` and without `score` has the sum of these as its score, which pays nobody again.
 `tasks(split)` returns a list of `Task`; `reset` and `step` of a world return an `Observation`. An
 environment with the
 attribute `splits = ("train", "validation", "test")` is asked for its own validation tasks where

@@ -219,8 +219,8 @@ def crew_config(folder: Path, **changes) -> dict:
 
 # These differ from grpo only in how rewards become advantages, which is numpy on the host.
 LIKE_GRPO = {
-    "rloo", "dr_grpo", "gigpo", "matpo", "reinforce_pp", "reinforce_pp_baseline",
-    "reinforce_baseline", "mgrpo", "dapo", "curriculum",
+    "rloo", "pass_at_k", "remax", "dr_grpo", "gigpo", "matpo", "reinforce_pp",
+    "reinforce_pp_baseline", "reinforce_baseline", "mgrpo", "dapo", "curriculum",
 }  # fmt: skip
 
 
@@ -267,6 +267,8 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "adapters": {"algorithm": "drmas", **adapters},
         "separate weights": {"algorithm": "drmas", "engine": {"separate_weights": True}},
         "rloo": {"algorithm": "rloo"},
+        "pass_at_k": {"algorithm": {"name": "pass_at_k", "k": 2}},
+        "remax": {"algorithm": "remax"},
         "dr_grpo": {"algorithm": "dr_grpo"},
         "gspo": {"algorithm": "gspo"},
         "gigpo": {"algorithm": "gigpo"},

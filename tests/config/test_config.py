@@ -10,6 +10,7 @@ import pytest
 from rolecall.config.load import find, load, recipe_names
 from rolecall.config.moved_keys import RENAMED
 from rolecall.config.registry import BUILT_IN, resolve
+from rolecall.config.schema import ToolsConfig
 from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
@@ -173,3 +174,16 @@ def test_an_option_of_a_part_that_has_none_is_to_be_removed(model_folder, tmp_pa
     assert str(raised.value) == (
         "command line: workflow.rounds: unknown key; workflow takes no options, remove it"
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "names"),
+    [
+        ("default", ["calculator", "python"]),
+        ("calculator", ["calculator"]),
+        (["default", "world"], ["calculator", "python", "world"]),
+        ({"use": "default", "format": "tags"}, ["calculator", "python"]),
+    ],
+)
+def test_a_word_stands_for_a_tool_or_for_the_usual_ones(written, names):
+    assert [tool.name for tool in ToolsConfig.model_validate(written).use] == names

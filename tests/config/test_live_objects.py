@@ -12,6 +12,7 @@ import pytest
 import rolecall
 from rolecall.config.live_objects import name_objects
 from rolecall.config.load import load
+from rolecall.config.registry import import_object
 from rolecall.core.errors import ConfigError
 from tests.toy import Letters, relay, relay_config, write
 
@@ -41,13 +42,34 @@ def test_functions_and_classes_are_named_by_their_files(model_folder, tmp_path):
     }  # fmt: skip
 
 
-def test_what_no_file_has_is_refused_with_a_way_out():
+def test_what_no_file_has_is_kept_in_memory_under_a_name_of_its_own():
     async def inner(episode, world):
         return {}
 
-    for wrong in (inner, lambda episode, world: {}, eval("lambda: 1")):
-        with pytest.raises(ConfigError, match=r"cannot stand in a config, because .*; "):
-            name_objects({"rewards": {wrong: 1.0}})
+    first, second = (lambda: 1), eval("lambda: 2")
+    names = name_objects({"rewards": {inner: 1.0}, "of": [first, second, first]})
+    assert names == {
+        "rewards": {"in-memory:inner": 1.0},
+        "of": ["in-memory:lambda", "in-memory:lambda-2", "in-memory:lambda"],
+    }
+    assert import_object("in-memory:inner", key="rewards") is inner
+    assert import_object("in-memory:lambda-2", key="rewards") is second
+    with pytest.raises(ConfigError, match=r"rewards: in-memory:gone is an object of the Python"):
+        import_object("in-memory:gone", key="rewards")
+
+
+def test_an_environment_that_was_made_stands_for_its_class():
+    made = Letters()
+    assert name_objects({"environment": made}) == {"environment": "in-memory:Letters"}
+    assert import_object("in-memory:Letters", key="environment")() is made
+
+
+def test_an_object_that_is_no_part_of_a_run_is_refused_with_its_line():
+    class Rows:
+        pass
+
+    with pytest.raises(ConfigError, match=r"Rows \(.*test_live_objects.py:\d+\) cannot stand in a"):
+        name_objects({"environment": {"name": "math", "train": Rows()}})
 
 
 @pytest.mark.evidence

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -110,14 +112,26 @@ def test_the_readmes_team_is_a_valid_config(tmp_path):
     assert yaml.safe_load(team)["trainer"]["steps"] == config.trainer.steps
 
 
+def test_the_readmes_program_runs_and_improves_its_model(tmp_path):
+    [program] = blocks("python")
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True,
+        text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    before, after = map(float, done.stdout.splitlines()[-1].split())
+    assert after > before
+
+
 def test_the_first_page_has_at_most_a_dozen_words():
     rows = page("index.md").partition("## Words")[2].partition("All 25")[0].strip().splitlines()
     assert len(rows) - 2 <= 12
 
 
 def test_importing_rolecall_is_light():
-    import subprocess
-
     code = "import sys, rolecall; print('torch' in sys.modules, 'numpy' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["False", "False"]

@@ -100,6 +100,19 @@ def test_in_bfloat16_engine_and_learner_differ_by_the_rounding_of_states_alone(a
     assert any(not torch.equal(before[name], decoded[name]) for name in before), "the engine's too"
 
 
+def test_in_float16_samples_have_the_log_probs_of_float32_but_for_its_rounding(any_model_folder):
+    """Its states have steps of 2 ** -11; a GPU samples so, and a processor can, if slowly."""
+    base = load_model(str(any_model_folder), device=CPU, dtype=torch.float16)
+    tokenizer = load_tokenizer(str(any_model_folder))
+    made = LocalEngine({"p": LanguageModel(base, tokenizer)}, barrier=IdleBarrier())
+    requests = [request(number, Sampling(max_tokens=24)) for number in range(4)]
+    exact = engine(any_model_folder)
+    for asked, said in zip(requests, generate(made, requests), strict=True):
+        score = asyncio.run(exact.score("p", asked.prompt, said.tokens, temperature=1.0))
+        apart = np.abs(score - said.logprobs)
+        assert 0 < apart.max() < 0.05
+
+
 def test_log_probs_agree_with_transformers_own_attention(any_model_folder):
     """An oracle that shares no code with ours: eager attention over one unpacked row."""
     made = engine(any_model_folder)

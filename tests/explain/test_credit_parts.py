@@ -20,6 +20,7 @@ OPTIONS = [
     ("drmas", {"kl": 0.1, "kl_in": "reward"}),
     ("drmas", {"mask_truncated": True}),
     ("rloo", {"std": "agent"}),
+    ("pass_at_k", {"k": 2, "right": 0.5}),
     ("gigpo", {"std": "task"}),
     ("mgrpo", {"calls": None}),
     ("reinforce_pp", {"gamma": 0.9, "reward_clip": 0.3}),

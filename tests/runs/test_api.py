@@ -11,8 +11,8 @@ import pytest
 import rolecall
 from rolecall.config.load import load
 from rolecall.core.errors import ConfigError, StoppedError
-from rolecall.runs import api
 from rolecall.runs import train as command
+from rolecall.runs.live_config import LiveConfig
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from tests.toy import relay_config, write
@@ -64,10 +64,10 @@ def test_a_run_in_a_thread_is_stopped_and_saves(model_folder, tmp_path):
 
 def test_overrides_are_mappings_or_what_the_command_line_takes():
     given = {"trainer.steps": 5, "policies.a.optimizer": None, "trackers": ["wandb"], "a.b": True}
-    assert api._listed(given) == [
+    assert LiveConfig().overrides(given) == [
         "trainer.steps=5", "policies.a.optimizer=null", 'trackers=["wandb"]', "a.b=true",
     ]  # fmt: skip
-    assert api._listed(["trainer.steps=5"]) == ["trainer.steps=5"]
+    assert LiveConfig().overrides(["trainer.steps=5"]) == ["trainer.steps=5"]
 
 
 def test_no_module_stands_where_a_function_is_exported():

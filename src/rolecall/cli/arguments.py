@@ -24,3 +24,9 @@ SampledBy = Annotated[
 Json = Annotated[
     str | None, typer.Option("--json", metavar="[FILE]", help="JSON to FILE, or to the output.")
 ]
+PlayedEnvironment = Annotated[
+    str | None,
+    typer.Option(
+        "--environment", metavar="NAME", help="Let --model play this environment, without a config."
+    ),
+]

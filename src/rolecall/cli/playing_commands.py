@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rolecall.cli.arguments import Json, Overrides, SourceOrRun
+from rolecall.cli.arguments import Json, Overrides, PlayedEnvironment, SourceOrRun
 from rolecall.cli.output import emit, people_on_stderr
+from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import Options
 from rolecall.runtime.interrupts import ends_at_once
 
@@ -21,6 +22,12 @@ def train(
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Continue a run with other values of any key.")
     ] = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="step-N|best", help="Begin a new run from this checkpoint of the run: a fork."
+        ),
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Train a team; a second start in the same folder continues where the first one stopped."""
@@ -35,7 +42,12 @@ def train(
 
     with people_on_stderr(json_file):
         result = command(
-            source, overrides or [], output=output, resume=resume, allow_changes=allow_changes
+            source,
+            overrides or [],
+            output=output,
+            resume=resume,
+            allow_changes=allow_changes,
+            checkpoint=checkpoint,
         )
     torchrun.dismiss()
     emit(result, json_file)
@@ -43,11 +55,12 @@ def train(
 
 def evaluate(
     source: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="RUN|FILE|MODEL", help="A run folder, a config, or with --recipe a model."
+            metavar="[RUN|FILE|MODEL]",
+            help="A run folder, a config, or with --recipe a model; none with --environment.",
         ),
-    ],
+    ] = None,
     overrides: Overrides = None,
     checkpoint: Annotated[
         str,
@@ -58,7 +71,12 @@ def evaluate(
         typer.Option(metavar="RECIPE|FILE", help="The team that MODEL plays, as every policy."),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(metavar="POLICY=MODEL", help="The model of one policy.")
+        list[str] | None,
+        typer.Option(metavar="[POLICY=]MODEL", help="The model of all policies, or of one."),
+    ] = None,
+    environment: PlayedEnvironment = None,
+    number: Annotated[
+        int | None, typer.Option("-n", min=1, metavar="N", help="Held-out tasks to play.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of what was said and scored; it goes on there.")
@@ -69,13 +87,16 @@ def evaluate(
     with ends_at_once():
         from rolecall.runs.evaluate import evaluate as command
 
+    source, overrides = _without_source(source, overrides, environment)
     with people_on_stderr(json_file):
         result = command(
             source,
-            overrides or [],
+            overrides,
             checkpoint_name=checkpoint,
             recipe=recipe,
             models=model,
+            environment=environment,
+            number=number,
             output=output,
         )
     emit(result, json_file)
@@ -105,10 +126,43 @@ def crossplay(
     emit(result, json_file)
 
 
+def _without_source(
+    source: str | None, overrides: list[str] | None, environment: str | None
+) -> tuple[str | None, list[str]]:
+    """Return what is played and the overrides: with --environment all arguments are overrides.
+
+    Raises ConfigError where both a config and an environment are named.
+    """
+    others = overrides or []
+    if environment is None or source is None:
+        return source, others
+    if "=" not in source:
+        raise ConfigError(
+            f"{source} has an environment already; leave --environment out, or write "
+            f"environment={environment}"
+        )
+    return None, [source, *others]
+
+
 def collect(
-    source: SourceOrRun,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File: .jsonl or .parquet.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RECIPE|FILE|RUN]",
+            help="A recipe, a YAML file or a run folder; none with --environment.",
+        ),
+    ] = None,
     overrides: Overrides = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File: .jsonl or .parquet.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="The model that plays it.")
+    ] = None,
+    environment: PlayedEnvironment = None,
+    number: Annotated[
+        int | None, typer.Option("-n", min=1, metavar="N", help="Episodes to play, one a task.")
+    ] = None,
     least: Annotated[
         float | None, typer.Option(help="Least reward of a turn that is kept.")
     ] = None,
@@ -145,15 +199,25 @@ def collect(
         from rolecall.config.data_set_export import collect_config
         from rolecall.runs.export_data_set import collect as command
 
+    source, overrides = _without_source(source, overrides, environment)
+    if output is None:
+        raise ConfigError("--output is missing; name the file: --output rows.jsonl")
+    if source is None and environment is None:
+        raise ConfigError("name a recipe, a run, or --model MODEL with --environment NAME")
+    if source is not None and model:
+        raise ConfigError(f"--model {model[0]}: {source} has its models; write policies.NAME.base")
     choices: Options = {"least": least, "step_least": step_least, "best_of": best_of}
     choices |= {"pairs": pairs, "agents": agent or [], "imitate": imitate}
     with people_on_stderr(json_file):
         result = command(
             source,
-            overrides or [],
+            overrides,
             output=output,
             options=collect_config(choices),
             checkpoint_name=checkpoint,
             played=played,
+            models=model,
+            environment=environment,
+            number=number,
         )
     emit(result, json_file)

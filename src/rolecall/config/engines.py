@@ -18,7 +18,7 @@ from rolecall.config.served import (
 from rolecall.config.vllm import VllmEngineConfig
 from rolecall.core.json_types import Options
 
-Dtype = Literal["float32", "bfloat16"]
+Dtype = Literal["float32", "bfloat16", "float16"]
 BUILT_IN = ("local", "vllm", "sglang", "openai", "anthropic", "google")
 
 
@@ -31,7 +31,8 @@ class LocalEngineConfig(EngineSection):
     name: Literal["local"] = "local"
     """The embedded engine."""
     dtype: Dtype | None = None
-    """Data type of sampling; by default learner.dtype. Another one needs separate_weights."""
+    """Data type of sampling; by default learner.dtype. Another one needs separate_weights. float16
+    needs a GPU."""
     max_sequences: int = Field(256, ge=1, le=1_000_000)
     """Most completions that are sampled at once for one policy."""
     cache_gb: float = Field(2.0, gt=0, le=1e5)
@@ -67,7 +68,8 @@ class OwnEngineConfig(EngineSection):
     options: Options = {}
     """Options of the class."""
     dtype: Dtype | None = None
-    """Data type of sampling; by default learner.dtype. Another one needs separate_weights."""
+    """Data type of sampling; by default learner.dtype. Another one needs separate_weights. float16
+    needs a GPU."""
     separate_weights: bool = False
     """Sample with a copy of the weights that each update is published to."""
 

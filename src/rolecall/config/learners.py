@@ -13,6 +13,13 @@ from rolecall.core.json_types import JsonValue, Options
 Dtype = Literal["float32", "bfloat16", "auto"]
 
 
+FLOAT16 = (
+    "dtype: float16 is for sampling alone: gradients below 6e-8 are 0 in it, so training needs a "
+    "loss that is scaled, by less after each overflow. Write bfloat16, which has the range of "
+    "float32; engine.dtype=float16 with engine.separate_weights=true samples in float16 on a GPU"
+)
+
+
 class LocalLearnerConfig(Section):
     """Trains in this process."""
 
@@ -41,7 +48,10 @@ class LocalLearnerConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _replace_auto(cls, section: JsonValue) -> JsonValue:
-        if isinstance(section, Mapping) and section.get("dtype") == "auto":
+        dtype = section.get("dtype") if isinstance(section, Mapping) else None
+        if dtype in ("float16", "fp16", "half"):
+            raise ValueError(FLOAT16)
+        if isinstance(section, Mapping) and dtype == "auto":
             return {**section, "dtype": choose_dtype(str(section.get("device", "auto")))}
         return section
 

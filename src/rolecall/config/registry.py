@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from rolecall.config.errors import explain
+from rolecall.config.live_objects import IN_MEMORY, find_in_memory
 from rolecall.config.user_code_location import UserCallable, locate_error
 from rolecall.core.errors import ConfigError, first_line, nearest
 from rolecall.core.interfaces.chat_model import ChatModel
@@ -89,6 +90,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "grpo": "rolecall.algorithms.grpo:Grpo",
         "drmas": "rolecall.algorithms.drmas:DrMas",
         "rloo": "rolecall.algorithms.rloo:Rloo",
+        "pass_at_k": "rolecall.algorithms.pass_at_k:PassAtK",
+        "remax": "rolecall.algorithms.remax:ReMax",
         "dr_grpo": "rolecall.algorithms.dr_grpo:DrGrpo",
         "gspo": "rolecall.algorithms.gspo:Gspo",
         "gigpo": "rolecall.algorithms.gigpo:Gigpo",
@@ -165,6 +168,8 @@ def import_object(path: str, *, key: str) -> Any:
     module, colon, attribute = path.rpartition(":")
     if not colon:
         raise ConfigError(f"{key}: {path!r} is no import path such as path/to/file.py:name")
+    if module == IN_MEMORY:
+        return find_in_memory(attribute, key=key)
     try:
         holder = _module(module)
     except (ImportError, OSError, SyntaxError) as error:

@@ -50,11 +50,16 @@ class Named(Section):
         return dict(self.model_extra or {})
 
 
+DEFAULT_TOOLS = ("calculator", "python")  # what nothing outside of the sandbox can be changed with
+
+
 class ToolsConfig(Section):
-    """The tools that an agent may call; a list of tools stands for `{use: [...]}`."""
+    """The tools that an agent may call; a list of tools stands for `{use: [...]}`, a word for one
+    tool, and `default` for `calculator` and `python`."""
 
     use: list[Named] = Field(min_length=1)
-    """Tools by name, each with its options; `world` stands for those that the environment has."""
+    """Tools by name, each with its options; `world` stands for those that the environment has, and
+    `default` for `calculator` and `python`, which change nothing outside of the sandbox."""
     format: Format = "native"
     """How calls are written: `native` (the model's own chat template), `tags`
     (<tool_call>{...}</tool_call>) or `code` (a fenced python block)."""
@@ -72,7 +77,13 @@ class ToolsConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _from_list(cls, value: JsonValue) -> JsonValue:
-        return {"use": value} if isinstance(value, list) else value
+        section = value if isinstance(value, dict) else {"use": value}
+        use = section.get("use")
+        words = [use] if isinstance(use, str) else use
+        if not isinstance(words, list):
+            return section
+        sets = [DEFAULT_TOOLS if word == "default" else (word,) for word in words]
+        return {**section, "use": [tool for tools in sets for tool in tools]}
 
 
 class CrossPolicyConfig(Section):

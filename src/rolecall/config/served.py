@@ -160,7 +160,7 @@ class SGLangEngineConfig(ServedEngineConfig):
     """Each update publishes to it, by files."""
     url: str = "http://127.0.0.1:30000"
     """Its address."""
-    dtype: Literal["float32", "bfloat16"] | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """What it computes in, as it was started (`--dtype`); by default learner.dtype."""
     weights_folder: str | None = None
     """Folder that this machine and the server's have under one path, through which weights go; by

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+from rolecall.core.errors import ConfigError, first_line
 
 UserCallable = Callable[..., Any]  # a function or class that a config may name
 
@@ -35,6 +38,26 @@ def locate_error(error: BaseException) -> str:
             location = _at(trace.tb_frame.f_code, trace.tb_lineno)
         trace = trace.tb_next
     return location
+
+
+@contextmanager
+def as_users_error(prefix: str) -> Iterator[None]:
+    """Turn an error of the user's code, and any ValueError, into a ConfigError of one line.
+
+    It begins with the prefix and ends with the user's line.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:  # the boundary to user code
+        location = locate_error(error)
+        if not location and not isinstance(error, ValueError):
+            raise
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        where = f" ({location})" if location else ""
+        text = first_line(error) if location else str(error)
+        raise ConfigError(f"{prefix}{kind}{text}{where}") from error
 
 
 def place_in(frame: FrameType | None, *, ours: tuple[str, ...] = ()) -> str:
@@ -74,6 +97,15 @@ def locate_definition(call: UserCallable) -> str:
     function = inspect.unwrap(call if inspect.isroutine(call) else type(call).__call__)
     code = getattr(function, "__code__", None)
     return f"{_shown(code.co_filename)}:{code.co_firstlineno}" if code else repr(call)
+
+
+def locate_class(kind: type) -> str:
+    """Return where a class begins, as in `mine.py:7`; its full name where it has no file."""
+    try:
+        file, (_, line) = inspect.getsourcefile(kind), inspect.getsourcelines(kind)
+    except (TypeError, OSError):
+        file = None
+    return f"{kind.__module__}.{kind.__qualname__}" if file is None else f"{_shown(file)}:{line}"
 
 
 def _at(code: CodeType, line: int) -> str:

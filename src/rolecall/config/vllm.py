@@ -31,8 +31,8 @@ class VllmEngineConfig(EngineSection):
     """Memory for the KV cache in GB; by default what `memory` leaves on a GPU, and 2 on a CPU."""
     max_sequences: int = Field(256, ge=1, le=1_000_000)
     """Most completions that are sampled at once; further requests wait."""
-    dtype: Literal["float32", "bfloat16"] | None = None
-    """Data type of sampling; by default learner.dtype."""
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """Data type of sampling; by default learner.dtype. float16 needs a GPU."""
     max_length: int | None = Field(None, ge=2, le=100_000_000)
     """Most tokens of a prompt and its answer together; by default the model's context."""
     eager: bool = False

@@ -173,7 +173,7 @@ class StepAdvantage:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The return of an episode, less that of its replays without the turn.
+    """The return of an episode, less that of its replays without the turn or of a greedy play.
 
     It takes the place of the terms before it.
     """
@@ -181,6 +181,7 @@ class Replayed:
     earned: float
     replayed: float  # a mean over replays
     own: float  # penalties and other rewards of this action alone
+    by: Literal["without_turn", "greedy"] = "without_turn"  # what was played for comparison
 
     def compute(self, before: Floats, notes: Notes) -> Floats:
         gain = self.earned - self.replayed

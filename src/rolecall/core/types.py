@@ -349,6 +349,10 @@ class Swap:
     text: str | None  # what it says; None: it is sampled anew
     draw: int = 0  # number of the new sample
     policy: Any = None  # an `agents.agent.Policy` that samples it instead of the agent's own
+    temperature: float | None = None  # of all calls, which are sampled anew; the path is ()
+
+
+GREEDY = Swap((), None, temperature=0.0)  # the same task and world, played greedily
 
 
 Pair = tuple[Turn, Turn]  # the better turn, the worse turn

@@ -39,9 +39,9 @@ def make_rows(
 
     `tokenizers`: the fingerprint of each policy's.
     """
-    turns = [one for episode in episodes if episode.error is None for one in _said(episode)]
-    if options.agents:
-        turns = [(episode, turn) for episode, turn in turns if turn.agent in options.agents]
+    turns = [
+        one for episode in episodes if episode.error is None for one in _said(episode, options)
+    ]
     if options.pairs:
         return _pairs(turns, options, tokenizers)
     turns = [(episode, turn) for episode, turn in turns if turn.chosen]
@@ -105,12 +105,13 @@ def _next_states(found: list[CreditedTurn]) -> list[Row]:
     return rows
 
 
-def _said(episode: Episode) -> list[CreditedTurn]:
-    """Return the turns whose tokens a trained policy sampled."""
+def _said(episode: Episode, options: CollectConfig) -> list[CreditedTurn]:
+    """Return the turns that a policy sampled, of the agents asked for or of all trained ones."""
     return [
         (episode, turn)
         for turn in episode.turns
-        if turn.trained and turn.prompt is not None and turn.tokens is not None
+        if (turn.agent in options.agents if options.agents else turn.trained)
+        if turn.prompt is not None and turn.tokens is not None
         if len(turn.tokens) and not turn.candidate_error
     ]
 

@@ -62,7 +62,17 @@ class EngineBackend:
 
     def check_machine(self) -> Iterator[str]:
         """Yield what this machine lacks: `KEY: what is missing`."""
-        yield from ()
+        if all(self.config.sampling_dtype(name) != "float16" for name in self.policies):
+            return
+        from rolecall.models.devices import device_named, is_gpu
+
+        groups = self.devices(auto=str(device_named("auto")))
+        for device in sorted({device for group in groups for device in group}):
+            if not is_gpu(device):
+                yield (
+                    f"{self.key}.dtype: float16 needs a GPU, and {device} multiplies it slowly; "
+                    "write bfloat16 or float32"
+                )
 
     def devices(self, *, auto: str) -> list[list[str]]:
         """Return the devices of each engine; `auto`: the device that this name stands for."""

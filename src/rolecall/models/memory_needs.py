@@ -9,7 +9,7 @@ from typing import Literal
 from rolecall.models.quantized import Quantization, linear_layers, num_bytes
 from rolecall.models.sizes import Size
 
-BYTES = {"float32": 4, "bfloat16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MOMENTS = 8
 HOST = "the computer's memory"
 Phase = Literal["always", "sampling"] | str  # or "update of POLICY"

@@ -136,8 +136,9 @@ def _(term: StepAdvantage) -> Reason:
 def _(term: Replayed) -> Reason:
     gain = term.earned - term.replayed + term.own
     own = f", and its own reward is {fmt(term.own)}" if term.own else ""
+    other = "a greedy play of its task" if term.by == "greedy" else "its replays without this turn"
     return Reason(
-        f"the episode earned {fmt(term.earned)}, and its replays without this turn "
+        f"the episode earned {fmt(term.earned)}, and {other} "
         f"{fmt(term.replayed)}{own}: {fmt_signed(gain)}",
         f"{fmt(term.earned)} - {fmt(term.replayed)} + {fmt(term.own)} = {fmt_signed(gain)}",
     )

@@ -84,6 +84,10 @@ class Batches:
 
 MOST_TRIAL_S = 10.0  # that a first query may take
 TRIAL = "who wrote Emma"  # a query that any corpus can answer, if with nothing
+REMEDY = (
+    "Start one there (`rolecall serve search --corpus FILE`), or set `url` to one that runs, with "
+    "its `dialect`"
+)
 Key = tuple[str, str, int]  # identity of the source, normal query, topk
 
 
@@ -112,7 +116,9 @@ class SearchClient:
         deadline_s: float = 30.0,  # of a query, from the call to its hits
         most_failures: int | None = 10,  # calls that fail in a row before no more are made
         most_cached: int = 10_000,  # queries whose hits are kept
+        remedy: str = REMEDY,  # what to do where nobody answers
     ) -> None:
+        self.remedy = remedy
         self.source, self.deadline_s = source, deadline_s
         self.most_failures, self.most_cached = most_failures, most_cached
         self.failures = 0  # calls that failed since one succeeded
@@ -154,8 +160,7 @@ class SearchClient:
             reason = self.source.trouble or str(error) or "no answer"
             raise SearchDownError(
                 f"no search at {self.source.identity}, which was asked for {TRIAL!r}: {reason}. "
-                "Start one there (`rolecall serve search --corpus FILE`), or set `url` to one that "
-                "runs, with its `dialect`"
+                f"{self.remedy}"
             ) from error
         finally:
             await self.close()  # connections belong to an event loop, and the run has its own

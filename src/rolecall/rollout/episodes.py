@@ -22,6 +22,7 @@ from rolecall.core.interfaces.follower import Follower, Follows
 from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Episode, Group, Swap, Task, Turn
 from rolecall.rollout.user_code import await_user, check_numbers, check_observation, check_text
+from rolecall.rollout.user_worlds import is_scored_by_steps
 from rolecall.runtime import call_tree
 from rolecall.tools.use import OpenTools
 from rolecall.workflows.base import Workflow
@@ -199,10 +200,15 @@ async def replay(context: RolloutContext, episode: Episode, swap: Swap | None) -
     """Return the episode that the same seeds give when one call says something else.
 
     Calls whose prompt is unchanged say what they said; the rest is sampled from the same seeds
-    (common random numbers). Without a swap everything is sampled again. Nothing here is trained.
+    (common random numbers). Without a swap, and for one with a temperature, everything is sampled
+    again. Nothing here is trained.
     """
     if context.player is not None:
         return await context.player.replay(episode, swap)
+    if swap is not None and swap.temperature is not None:
+        sampling = {**context.manner.sampling, "temperature": swap.temperature}
+        context = context.with_settings(replace(context.manner, sampling=sampling))
+        return await play_episode(context, _begin_again(episode, f"t{swap.temperature:g}"))
     again = _begin_again(episode, "" if swap is None else f"{swap.path}{swap.draw}")
     recorded = {} if swap is None else {turn.path: turn for turn in episode.turns}
     return await play_episode(context, again, swap=swap, recorded=recorded)
@@ -339,6 +345,10 @@ async def _answer(context: RolloutContext, episode: Episode, team: Team, world: 
 
 
 async def _scores(context: RolloutContext, episode: Episode, world: World) -> dict[str, float]:
+    if is_scored_by_steps(world):
+        # Turns have been paid already, so nobody is paid for the sum of it.
+        episode.judged_score = sum(sum(turn.world_rewards.values()) for turn in episode.turns)
+        return {}
     try:
         scores = await await_user(world.score(episode), what="score", call=world.score)
     except ValueError:

@@ -68,7 +68,7 @@ def check_numbers(
     return {name: float(value) for name, value in found.items()}
 
 
-def check_tasks(tasks: object, *, split: str) -> None:
+def check_tasks(tasks: object, *, split: str, call: Callable[..., Any]) -> None:
     """Check that tasks are a sequence of tasks with text prompts and unique ids.
 
     Raises ValueError otherwise.
@@ -76,19 +76,20 @@ def check_tasks(tasks: object, *, split: str) -> None:
     if not isinstance(tasks, Sequence) or isinstance(tasks, str):
         raise ValueError(
             f"tasks({split!r}) returned {_short(tasks)}; it must return a list, or another "
-            "sequence, of Task"
+            f"sequence, of Task ({locate_definition(call)})"
         )
     seen: set[str] = set()
+    at = f" ({locate_definition(call)})"
     first = tasks[:LOOKED_AT] if len(tasks) < ENDLESS else list(islice(tasks, MADE))
     for number, task in enumerate(first):
         where = f"tasks({split!r})[{number}]"
         if not isinstance(task, Task):
-            raise ValueError(f"{where} is {_short(task)}; it must be a Task")
+            raise ValueError(f"{where} is {_short(task)}; it must be a Task{at}")
         for field in ("id", "prompt"):
             if not isinstance(value := getattr(task, field), str):
-                raise ValueError(f"{where}.{field} is {_short(value)}; it must be a text")
+                raise ValueError(f"{where}.{field} is {_short(value)}; it must be a text{at}")
         if task.id in seen:
-            raise ValueError(f"{where} has the id {task.id!r}, which an earlier task has")
+            raise ValueError(f"{where} has the id {task.id!r}, which an earlier task has{at}")
         seen.add(task.id)
 
 

@@ -7,7 +7,6 @@ Where an event loop runs already, as in a notebook, the work has a thread of its
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import tempfile
 import threading
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rolecall.config.live_objects import name_objects
 from rolecall.core.errors import ConfigError
-from rolecall.core.json_types import JsonObject, Record
+from rolecall.core.json_types import Record
+from rolecall.runs.live_config import LiveConfig
 
 if TYPE_CHECKING:
     from rolecall.runs.stop import Stop
@@ -39,12 +38,17 @@ def train(
     output: str | Path | None = None,
     resume: bool = False,
     allow_changes: bool = False,
+    checkpoint: str | None = None,
     **sections: Any,
 ) -> Record:
     """Train a recipe, a YAML file, a config as a mapping, or go on with a run folder.
 
     `train("math", trainer={"steps": 5})` overrides sections of the config by name; `overrides` are
-    {"trainer.steps": 5} or ["trainer.steps=5"]. Returns the summary, as in the run's summary.json.
+    {"trainer.steps": 5} or ["trainer.steps=5"]. Values may be objects: `(model, tokenizer)` of
+    transformers as the base of a policy, functions and classes, also those of a notebook, an
+    environment that has been made, and a list of environments, which are mixed. With
+    `checkpoint` (step-N or best) a new run goes on from that one of a run folder.
+    Returns the summary, as in the run's summary.json.
     Raises ConfigError for what does not fit, and RunFailedError where nothing was trained.
     """
     from rolecall.runs.stop import Stop
@@ -52,7 +56,7 @@ def train(
     stop = Stop()
     work = partial(
         _train, config, overrides, output=output, resume=resume, allow_changes=allow_changes,
-        stop=stop, **sections,
+        checkpoint=checkpoint, stop=stop, **sections,
     )  # fmt: skip
     return _outside_of_loops(work, interrupt=stop.end_now)
 
@@ -65,17 +69,20 @@ def _train(
     output: str | Path | None = None,
     resume: bool = False,
     allow_changes: bool = False,
+    checkpoint: str | None = None,
     **sections: Any,
 ) -> Record:
     from rolecall.runs import train as command
 
-    with _named(config) as source:
+    live = LiveConfig()
+    with _named(config, live) as source:
         return command.train(
             source,
-            [*_listed(overrides), *_listed(_dotted(name_objects(sections)))],
+            [*live.overrides(overrides), *live.sections(sections)],
             output=None if output is None else Path(output),
             resume=resume,
             allow_changes=allow_changes,
+            checkpoint=checkpoint,
             stop=stop,
         )
 
@@ -96,11 +103,12 @@ def evaluate(
     """
     from rolecall.runs import evaluate as command
 
-    with _named(config) as source:
+    live = LiveConfig()
+    with _named(config, live) as source:
         return _outside_of_loops(
             lambda: command.evaluate(
                 source,
-                [*_listed(overrides), *_listed(_dotted(name_objects(sections)))],
+                [*live.overrides(overrides), *live.sections(sections)],
                 checkpoint_name=checkpoint,
                 output=None if output is None else Path(output),
             )
@@ -135,33 +143,15 @@ def load_run(path: str | Path) -> LoadedRun:
     return LoadedRun(path)
 
 
-def _dotted(sections: Mapping[str, Any], prefix: str = "") -> JsonObject:
-    """Return a mapping with dotted keys: {"trainer": {"steps": 5}} -> {"trainer.steps": 5}."""
-    flat: JsonObject = {}
-    for name, value in sections.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _dotted(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
-
-
-def _listed(overrides: Overrides) -> list[str]:
-    """Return overrides as a list: {"trainer.steps": 5} -> ["trainer.steps=5"]."""
-    if isinstance(overrides, Mapping):
-        return [f"{key}={json.dumps(name_objects(value))}" for key, value in overrides.items()]
-    return list(overrides)
-
-
 @contextmanager
-def _named(config: Source) -> Iterator[str]:
+def _named(config: Source, live: LiveConfig) -> Iterator[str]:
     """Yield the name of a file that holds a mapping; problems of a mapping name no file."""
     if not isinstance(config, Mapping):
         yield str(config)
         return
     with tempfile.TemporaryDirectory(prefix="rolecall-") as folder:
         file = Path(folder) / "config.yaml"
-        file.write_text(yaml.safe_dump(name_objects(dict(config)), sort_keys=False))
+        file.write_text(yaml.safe_dump(live.convert(config), sort_keys=False))
         try:
             yield str(file)
         except ConfigError as error:

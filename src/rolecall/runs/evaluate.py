@@ -6,14 +6,17 @@ import asyncio
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from rolecall.config.load import find, load
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import Record
+from rolecall.core.types import Task
 from rolecall.monitor import summary, terminal
 from rolecall.monitor.comparison import TEST
+from rolecall.runs.plain_team import check_base, plan_team
 from rolecall.runs.run_paths import is_run
 from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
@@ -34,13 +37,22 @@ def add_models(
 ) -> list[str]:
     """Return the overrides with further ones that set the bases of policies.
 
-    `all_of_them` becomes the base of every policy, and each POLICY=MODEL of `given` that of one.
+    `all_of_them` becomes the base of every policy, each POLICY=MODEL of `given` that of one, and a
+    MODEL without a policy that of all others.
     Raises ConfigError for an unknown policy.
 
     A policy whose server takes text has no base, so it keeps its own model.
     """
     config = load(file, overrides)
-    named = dict(_pair(config, one) for one in given)
+    for model in (one for one in given if "=" not in one):
+        if all_of_them is not None:
+            raise ConfigError(
+                f"--model {model}: {all_of_them} is the model of all policies already; write "
+                "POLICY=MODEL, or one of the two"
+            )
+        check_base(model)
+        all_of_them = model
+    named = dict(_pair(config, one) for one in given if "=" in one)
     bases = {} if all_of_them is None else dict.fromkeys(_with_bases(config), all_of_them)
     bases |= named
     return [
@@ -52,13 +64,13 @@ def add_models(
 def _with_bases(config: Config) -> list[str]:
     names = [name for name in config.policies if not config.takes_text(name)]
     if not names:
-        raise ConfigError("--recipe: servers sample all policies of this team; it takes no model")
+        raise ConfigError("--model: servers sample all policies of this team; it takes no model")
     return names
 
 
 def _pair(config: Config, given: str) -> tuple[str, str]:
-    policy, equals, model = given.partition("=")
-    if not equals or not model:
+    policy, _, model = given.partition("=")
+    if not model:
         raise ConfigError(f"--model {given}: write POLICY=MODEL, e.g. solver=Qwen/Qwen3-4B")
     if policy not in config.policies:
         near = nearest(policy, list(config.policies))
@@ -75,22 +87,31 @@ console = PlainConsole()
 
 
 def evaluate(
-    source: str,
+    source: str | None,
     overrides: list[str],
     *,
     checkpoint_name: str,
     recipe: str | None = None,
     models: list[str] | None = None,
+    environment: str | None = None,
+    number: int | None = None,
     output: Path | None = None,
 ) -> Record:
     """Score a run's checkpoint, a config's untrained team, or with a `recipe` a model that its team
-    is made of; `models` are POLICY=MODEL.
+    is made of; `models` are MODEL or POLICY=MODEL. Without a `source` the models play an
+    `environment`. `number`: how many held-out tasks are played, by default as the config says.
 
     What was said and scored is kept in `output`, or in a run's folder: an evaluation that was
     stopped goes on there.
     """
-    folder = _find_run(source, recipe, models or [])
-    if folder is not None:
+    folder = None
+    if source is None:
+        if environment is None:
+            raise ConfigError(
+                "name a run, a config, or --model MODEL with --environment NAME or --recipe NAME"
+            )
+        plan = plan_team(environment, models or [], overrides, number=number)
+    elif (folder := _find_run(source, recipe, models or [])) is not None:
         plan = load_plan(folder.config, overrides)
     else:
         file = find(recipe or source)
@@ -102,6 +123,8 @@ def evaluate(
     with ExitStack() as stack:
         saved = stack.enter_context(checkpoint.held(folder, checkpoint_name)) if folder else None
         run = build(plan)
+        if number is not None:
+            run.test = spread(run.test, number)
         if folder is not None:
             output = output or folder.evaluated
         kept = None if output is None else _kept(run, output, saved)
@@ -114,9 +137,21 @@ def evaluate(
     if kept is not None:
         of = {"step": kept.step} if folder else {"source": source}
         _keep(kept, {**of, "overrides": overrides, **result})
-    name = _told_as(checkpoint_name, folder) if folder else source if recipe else "untrained"
+    shown = source if recipe else "untrained" if source else environment or ""
+    name = _told_as(checkpoint_name, folder) if folder else shown
     terminal.show_evaluation({"when": name, **result})
     return result
+
+
+def spread(tasks: list[Task], number: int) -> list[Task]:
+    """Return this many tasks, as many of each source as there are; all where there are fewer."""
+    by_source: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_source.setdefault(task.source, []).append(task)
+    rounds = zip_longest(*by_source.values())
+    chosen = [task for one in rounds for task in one if task is not None][:number]
+    names = {task.id for task in chosen}
+    return [task for task in tasks if task.id in names]
 
 
 def _find_run(source: str, recipe: str | None, models: list[str]) -> RunFolder | None:

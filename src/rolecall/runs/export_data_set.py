@@ -20,6 +20,7 @@ from rolecall.demonstrations.data_set import COLUMNS, make_rows
 from rolecall.demonstrations.offline_data import fingerprint
 from rolecall.rollout.episodes import Rollout
 from rolecall.rollout.group_player import Collection
+from rolecall.runs.plain_team import plan_team
 from rolecall.runs.run_paths import is_run
 from rolecall.runs.services import running
 from rolecall.runtime.call_tree import task_factory
@@ -42,16 +43,20 @@ console = PlainConsole()
 
 
 def collect(
-    source: str,
+    source: str | None,
     overrides: list[str],
     *,
     output: Path,
     options: CollectConfig,
     checkpoint_name: str,
     played: str | None,
+    models: list[str] | None = None,
+    environment: str | None = None,
+    number: int | None = None,
 ) -> Record:
     """Write what a run's checkpoint or a config's untrained team says on the tasks of one step.
 
+    Without a `source` the `models` play an `environment`; `number`: how many episodes are played.
     With `played` nothing is played: the rows are of episodes of this split that the run has
     stored. Returns the counts that are also printed. Raises ConfigError for what does not fit, and
     RuntimeError where every episode failed.
@@ -63,14 +68,29 @@ def collect(
         raise ConfigError(f"--output: {error}") from error
     if played not in (None, *FILES):
         raise ConfigError(f"--played: no split {played!r}; write one of: {', '.join(FILES)}")
-    path = Path(source)
-    folder = RunFolder.existing(path) if is_run(path) else None
-    plan = load_plan(folder.config if folder else find(source), overrides)
-    if problems := unknown_agents(plan.config, options.agents, key="--agent"):
+    folder = None
+    if source is None:
+        plan = plan_team(environment or "", models or [], overrides, number=number)
+        names = list(plan.config.team)
+        if other := sorted(set(options.agents) - set(names)):
+            raise ConfigError(f"--agent: no agent {other[0]!r}; write one of: {', '.join(names)}")
+        options = options.model_copy(update={"agents": options.agents or names})
+    else:
+        path = Path(source)
+        folder = RunFolder.existing(path) if is_run(path) else None
+        if number is not None:
+            raise ConfigError(
+                f"-n {number}: {source} says how many tasks and attempts are played; write "
+                "rollout.groups and rollout.group_size"
+            )
+        plan = load_plan(folder.config if folder else find(source), overrides)
+    if source and (problems := unknown_agents(plan.config, options.agents, key="--agent")):
         raise ConfigError(*problems)
     if played is not None:
         if folder is None:
-            raise ConfigError(f"--played: {source} has played nothing; name a run folder")
+            raise ConfigError(
+                f"--played: {source or environment} has played nothing; name a run folder"
+            )
         return write(plan.config, read_episodes(folder, played), options, output)
     with _writing(output) as work_folder, ExitStack() as stack:
         saved = stack.enter_context(checkpoint.held(folder, checkpoint_name)) if folder else None

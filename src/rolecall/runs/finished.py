@@ -59,6 +59,8 @@ def summarise(folder: RunFolder, config: Config) -> Record:
     records = folder.read_metrics()
     policies = {name: agent.policy for name, agent in config.team.items() if agent.trainable}
     result = summary.summarise(records, seed=config.trainer.seed, policies=policies)
+    if (fork := folder.read_fork()) is not None:
+        result["fork"] = fork
     report.write(folder)
     write_atomically(folder.summary, json.dumps(result, indent=2) + "\n")
     return result

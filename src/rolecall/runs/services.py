@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rolecall.core.errors import ConfigError, InfrastructureError
+from rolecall.rollout.user_worlds import check_worlds
 from rolecall.setup.open_environment import check_environment
 from rolecall.tools.use import check_kits
 from rolecall.training.run import Run
@@ -34,6 +35,7 @@ async def _check(run: Run) -> None:
     except (InfrastructureError, ValueError) as error:
         raise ConfigError(f"engine: {error}") from error
     await check_environment(environment)
+    await check_worlds(environment, [tasks[0] for tasks in run.sampler.parts.values()])
     if run.context.player is not None:
         await run.context.player.start()
     await check_kits(uses, world=lambda: environment.open(tasks[0], seed=0))

@@ -32,9 +32,12 @@ def train(
     output: Path | None,
     resume: bool,
     allow_changes: bool = False,
+    checkpoint: str | None = None,
     stop: Stop | None = None,
 ) -> Record:
     """Train until the last step; a run folder as `source` continues that run. Returns the summary.
+
+    With `checkpoint` (step-N, best or latest) a new run goes on from that one of the run's.
 
     Raises RunFailedError where nothing was trained or most episodes failed, and StoppedError
     where the process was told to end. What a run needs is imported when it begins: that takes
@@ -42,7 +45,9 @@ def train(
     """
     with terminal.notices(console):
         path = Path(source)
-        if is_staged(path, overrides):
+        if checkpoint is not None:
+            path, allow_changes = _fork(path, checkpoint, overrides, output, resume), True
+        elif is_staged(path, overrides):
             from rolecall.runs import stages
 
             return stages.train(
@@ -88,6 +93,23 @@ def train(
         console.print(f"Wrote {folder.path}: report.html, curves.png, summary.json", soft_wrap=True)
         summary.check_trained(result, folder.read_metrics())
         return result
+
+
+def _fork(
+    path: Path, checkpoint: str, overrides: list[str], output: Path | None, resume: bool
+) -> Path:
+    """Return the run folder that goes on from a checkpoint. Raises ConfigError."""
+    from rolecall.runs.forking import check_steps, fork
+
+    if not is_run(path):
+        raise ConfigError(f"--checkpoint: {path} is no run folder; write one, such as runs/mine")
+    if resume:
+        raise ConfigError("--checkpoint begins a new run, and --resume continues one; write one")
+    original = RunFolder.existing(path)
+    check_steps(original, checkpoint, load_plan(original.config, overrides).config.trainer.steps)
+    folder = fork(path, checkpoint, output)
+    console.print(f"{folder.path} goes on from {checkpoint} of {path}", soft_wrap=True)
+    return folder.path
 
 
 def _folder(config: Config, name: str, *, output: Path | None, resume: bool) -> RunFolder:

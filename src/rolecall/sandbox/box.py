@@ -157,10 +157,16 @@ class Box:
         self._lines[:] = rest
         return bytes(line)
 
-    def finish(self, *, stop: bool = False) -> Ran:
-        """Wait for the program's end, at most for its wall time; `stop` ends it now."""
+    def finish(self, *, stop: bool = False, within_s: float | None = None) -> Ran:
+        """Wait for the program's end, at most for its wall time; `stop` ends it now.
+
+        `within_s`: from now on, in place of the wall time since its start.
+        """
         self._pump.write(b"", last=True)
-        deadline = 0.0 if stop else self._started + self._run.limits.wall_s
+        deadline = self._started + self._run.limits.wall_s
+        if within_s is not None:
+            deadline = time.monotonic() + within_s
+        deadline = 0.0 if stop else deadline
         late = not self._pump.run(lambda: bool(_frames(self._report, most=1)), deadline)
         wall_s = time.monotonic() - self._started
         if late:

@@ -120,6 +120,24 @@ class Bubblewrap:
             self._calls.discard(boxes)
             boxes.stop()
 
+    def hold(self) -> Boxes:
+        """Return boxes that stay open from call to call, until they are released."""
+        boxes = Boxes(self._pool, self.command)
+        self._calls.add(boxes)
+        return boxes
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Return the result of work that blocks."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def release(self, boxes: Boxes) -> None:
+        """Kill what runs in boxes that were held, and close them."""
+        boxes.stop()
+        try:
+            await self.in_thread(lambda: boxes.use(lambda _: None))
+        finally:
+            self._calls.discard(boxes)
+
     def command(self, run: Run) -> list[str]:
         """Return the command that a sandbox executes; nothing for the Python that waits in it.
 

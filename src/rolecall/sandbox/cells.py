@@ -53,14 +53,14 @@ def _play(boxes: Boxes, sources: Sequence[str], run: Run, cell_s: float) -> tupl
         box.say(json.dumps(source).encode())
         own = min(deadline, time.monotonic() + cell_s) if cell_s else deadline
         reply = box.hear(own)
-        cell = None if reply is None else _cell(reply)
+        cell = None if reply is None else read_cell(reply)
         if cell is None:
             return played, box.finish(stop=True)
         played.append(cell)
     return played, box.finish()
 
 
-def _cell(told: bytes) -> Cell | None:
+def read_cell(told: bytes) -> Cell | None:
     """Return the cell; None if our script did not write it: the cells may have, in its place."""
     try:
         return CELL.validate_json(told)

@@ -7,8 +7,7 @@ from typing import Any
 
 from rolecall.config import registry
 from rolecall.config.schema import Named
-from rolecall.config.user_code_location import UserCallable
-from rolecall.core.errors import as_config_error
+from rolecall.config.user_code_location import UserCallable, as_users_error
 from rolecall.core.json_types import Options
 
 
@@ -22,7 +21,7 @@ class Component:
 
     def make(self, *arguments: Any) -> Any:
         """Make the part; raises ConfigError that names the key if the options do not fit."""
-        with as_config_error(f"{self.key}: "):
+        with as_users_error(f"{self.key}: "):
             return self.call(*arguments, **self.options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rolecall.config.schema import WRITTEN
+from rolecall.config.user_code_location import locate_class
 from rolecall.core.errors import ConfigError, InfrastructureError
 from rolecall.core.interfaces.demonstrator import Demonstrator
 from rolecall.core.interfaces.environment import Environment
@@ -123,7 +124,8 @@ def _environment(plan: Plan, models: ChatModels) -> Environment:
     for method, arguments in (("tasks", "split"), ("open", "task, *, seed")):
         if not callable(getattr(environment, method, None)):
             raise ConfigError(
-                f"environment.name: {plan.config.environment.name!r} has no {method}({arguments}), "
+                f"environment.name: {plan.config.environment.name!r} "
+                f"({locate_class(type(environment))}) has no {method}({arguments}), "
                 "so it is no environment; write a class with the methods of "
                 "rolecall.core.interfaces.environment.Environment"
             )

@@ -58,8 +58,10 @@ class Plan:
     trackers: list[Component]
 
 
-def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
+def load_plan(path: Path, overrides: list[str] | None = None, *, is_trained: bool = True) -> Plan:
     """Read a file and check it, and the versions of packages.
+
+    `is_trained`: False for a team that is only played, in which nobody needs to be trainable.
 
     Raises ConfigError with a line for each problem.
 
@@ -68,11 +70,11 @@ def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
     """
     check_versions()
     try:
-        return validate(load(path, overrides))
+        return validate(load(path, overrides), is_trained=is_trained)
     except UnreadableError as error:
         if error.rest is None:
             raise
-        _, problems = _examined(error.rest)
+        _, problems = _examined(error.rest, is_trained=is_trained)
         sections = tuple(key.rpartition(".")[0] or key for key in error.keys)
         more = error.rest.locate_problems(
             line for line in problems if not line.startswith(sections)
@@ -80,15 +82,15 @@ def load_plan(path: Path, overrides: list[str] | None = None) -> Plan:
         raise ConfigError(*error.problems, *more.problems) from error
 
 
-def validate(config: Config) -> Plan:
+def validate(config: Config, *, is_trained: bool = True) -> Plan:
     """Resolve all names and check that the parts fit. Raises ConfigError with all problems."""
-    plan, problems = _examined(config)
+    plan, problems = _examined(config, is_trained=is_trained)
     if plan is None:
         raise config.locate_problems(problems)
     return plan
 
 
-def _examined(config: Config) -> tuple[Plan | None, list[str]]:
+def _examined(config: Config, *, is_trained: bool) -> tuple[Plan | None, list[str]]:
     """Return the plan and no problems, or None and all that does not fit."""
     attempts = ProblemCollector()
     flow = attempts.run(resolve_workflow, config.workflow)
@@ -108,7 +110,7 @@ def _examined(config: Config) -> tuple[Plan | None, list[str]]:
     for maker in [environment, *(reward[0] for reward in rewards.values() if reward)]:
         chat_policies |= find_named_policies(maker) if isinstance(maker, Component) else {}
     used = {*chat_policies.values(), *_texts_of_wrong_sections(config, environment, rewards)}
-    attempts.note(validate_options.check_config(config, used))
+    attempts.note(validate_options.check_config(config, used, is_trained=is_trained))
     attempts.note(check_chat_models(config, chat_policies, used))
     attempts.note(check_placement(config))
     attempts.note(_check_bases(config))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rolecall.config.schema import Config
+from rolecall.config.user_code_location import as_users_error
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.interfaces.environment import ENDLESS, Environment
 from rolecall.core.types import Task
@@ -47,17 +48,13 @@ def read_tasks(config: Config, environment: Environment) -> Tasks:
 
 
 def _splits(config: Config, environment: Environment) -> tuple[Sequence[Task], list[Task]]:
-    try:
+    with as_users_error("environment: "):
         train = environment.tasks("train")
-        check_tasks(train, split="train")
+        check_tasks(train, split="train", call=environment.tasks)
         per_source, seed = config.evaluation.tasks, config.evaluation.subset_seed
         test = environment.tasks("test") if per_source else []
-        check_tasks(test, split="test")
+        check_tasks(test, split="test", call=environment.tasks)
         return train, held_out(test, per_source=per_source, seed=seed) if per_source else []
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"environment: {error}") from error
 
 
 def _check_sources(config: Config, held: list[Task]) -> None:
@@ -85,7 +82,7 @@ def _validation(
         if not validation.has_validation(environment):
             return validation.split(train, per_source=number)
         own = environment.tasks(validation.SPLIT)
-        check_tasks(own, split=validation.SPLIT)
+        check_tasks(own, split=validation.SPLIT, call=environment.tasks)
         return train, held_out(own, per_source=number)
     except ConfigError:
         raise

@@ -20,11 +20,19 @@ Problems = Iterator[str]
 LOOKED_AT = 1000  # tasks of a part whose sources say whether it has several
 
 
-def check_config(config: Config, chat_policies: Collection[str] = ()) -> Problems:
+def check_config(
+    config: Config, chat_policies: Collection[str] = (), *, is_trained: bool = True
+) -> Problems:
     """Check everything that does not depend on the workflow and the algorithms.
 
-    `chat_policies`: those that rewards and the environment name.
+    `chat_policies`: those that rewards and the environment name; `is_trained`: False for a team
+    that is only played.
     """
+    if is_trained and not config.trained_policies:
+        yield (
+            "team: no agent is trainable, so there is nothing to train; "
+            f"set team.{next(iter(config.team))}.trainable=true"
+        )
     for name, agent in config.team.items():
         if agent.policy not in config.policies:
             yield (
@@ -85,11 +93,6 @@ def _check_effects(config: Config, chat_policies: Collection[str]) -> Problems:
                 f"policies.{name}.adapter has no effect: no agent that speaks with it is "
                 "trainable; remove it"
             )
-    if not trained:
-        yield (
-            "team: no agent is trainable, so there is nothing to train; "
-            f"set team.{next(iter(config.team))}.trainable=true"
-        )
     shared = len(trained) < sum(agent.trainable for agent in config.team.values())
     if config.metrics.grad_norm_every is not None and not shared:
         yield (

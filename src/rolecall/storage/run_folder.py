@@ -36,6 +36,7 @@ BEGUN_FOLDERS = (
     "checkpoints",
 )  # which a start makes before its config
 BEGUN_FILES = (LOCK, "config.yaml.tmp", "stages.yaml.tmp")
+FORK = "fork.json"  # in the folder of a run that began from a checkpoint of another one
 STAGES = "stages.yaml"  # in the folder of a run with stages, which holds a run folder for each
 
 
@@ -153,6 +154,12 @@ class RunFolder:
     def spent(self, policies: str) -> Path:
         """Return the file that says what a paid server's answers cost so far."""
         return self.path / f"spent-{policies}.json"
+
+    def read_fork(self) -> JsonObject | None:
+        """Return the run and the step that this run is a fork of; None where it is none."""
+        file = self.path / FORK
+        record: JsonObject | None = json.loads(file.read_text()) if file.is_file() else None
+        return record
 
     def release(self) -> None:
         """Let another process train here."""

@@ -78,12 +78,15 @@ class ToolUse:
 
 @dataclass(slots=True)
 class OpenTools:
-    """The tools of one episode; a kit is opened once, whoever of the team uses it."""
+    """The tools of one episode; a kit is opened once, whoever of the team uses it.
+
+    One that is private (`is_private`) is opened for each agent.
+    """
 
     world: World
     seed: int
     stack: AsyncExitStack
-    _tools: dict[int, list[Tool]] = field(default_factory=dict)  # id of a kit -> its tools
+    _tools: dict[tuple[int, int], list[Tool]] = field(default_factory=dict)  # by kit and agent
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -99,14 +102,19 @@ class OpenTools:
         """Return the tools that an agent may use; raises ValueError for two tools of one name."""
         async with self._opening:
             for kit in use.kits:
-                if id(kit) not in self._tools:
+                if _key(kit, use) not in self._tools:
                     opened = kit.open(self.world, seed=self.seed)
-                    self._tools[id(kit)] = await self.stack.enter_async_context(opened)
-        tools = [tool for kit in use.kits for tool in self._tools[id(kit)]]
+                    self._tools[_key(kit, use)] = await self.stack.enter_async_context(opened)
+        tools = [tool for kit in use.kits for tool in self._tools[_key(kit, use)]]
         twice = [name for name, count in Counter(tool.name for tool in tools).items() if count > 1]
         if twice:
             raise ValueError(f"two tools of an agent are called {', '.join(twice)}")
         return tools
+
+
+def _key(kit: Toolkit, use: ToolUse) -> tuple[int, int]:
+    """Return what tells opened kits apart: those of one agent only where they are private."""
+    return id(kit), id(use) if getattr(kit, "is_private", False) else 0
 
 
 async def check_kits(

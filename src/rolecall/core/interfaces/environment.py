@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import wraps
+from pathlib import Path
+from typing import Any, Protocol
 
 from rolecall.core.interfaces.tool import Tool
 from rolecall.core.json_types import JsonObject
@@ -35,8 +38,26 @@ class Suggestions:
     lenient: str = ""  # for an answer that is read in more forms
 
 
+ASYNC = ("reset", "step", "fork", "become", "worth", "equal", "score", "truth_text", "close")
+
+
 class World:
-    """One attempt's own copy of the environment. Override what the environment has."""
+    """One attempt's own copy of the environment. Override what the environment has.
+
+    Methods may be plain functions too: `def step` is awaited like `async def step`. It then holds
+    up all other episodes for as long as it takes.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ASYNC:
+            method = cls.__dict__.get(name)
+            if not inspect.isfunction(method):
+                continue
+            if name == "step":
+                setattr(cls, name, _observed(method))
+            elif not inspect.iscoroutinefunction(method):
+                setattr(cls, name, _awaited(method))
 
     async def reset(self) -> Observation:
         return Observation("")
@@ -76,7 +97,10 @@ class World:
         return find_box(text)
 
     async def score(self, episode: Episode) -> dict[str, float]:
-        """Outcome in [0, 1] for the "team" or for single agents."""
+        """Outcome in [0, 1] for the "team" or for single agents.
+
+        A world whose steps pay rewards needs none: the score is then their sum, and pays nobody.
+        """
         raise ValueError(f"{type(self).__name__} does not score episodes")
 
     async def truth_text(self) -> str:
@@ -88,6 +112,35 @@ class World:
 
     async def close(self) -> None:
         return None
+
+
+def _awaited(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a plain method as one that is awaited."""
+
+    @wraps(method)
+    async def call(*arguments: Any, **options: Any) -> Any:
+        result = method(*arguments, **options)
+        return await result if inspect.isawaitable(result) else result
+
+    return call
+
+
+def _observed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `step`, plain or not, as one that is awaited and whose result is checked."""
+    awaited, code = _awaited(method), method.__code__
+
+    @wraps(method)
+    async def call(*arguments: Any, **options: Any) -> Observation:
+        seen = await awaited(*arguments, **options)
+        if not isinstance(seen, Observation):
+            raise TypeError(
+                f"{method.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno}) "
+                f"returned a {type(seen).__name__}; it must return an Observation, such as "
+                "Observation(text, reward=1.0, done=True)"
+            )
+        return seen
+
+    return call
 
 
 class Environment(Protocol):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from rolecall.core.interfaces.demonstrator import Line, Scene
 from rolecall.core.interfaces.environment import Observation, Suggestions, World
@@ -14,7 +16,7 @@ from rolecall.core.types import Episode, Task, Turn
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.math.demonstrations import demonstrate
-from rolecall.environments.math.generated import Generated, Kind
+from rolecall.environments.math.generated import Generated, Kind, Level
 from rolecall.environments.math.rows import math_tasks
 from rolecall.grading.math.answers import AnswerForm, extract
 from rolecall.grading.math.equivalence import MathJudge
@@ -22,6 +24,13 @@ from rolecall.grading.math.equivalence import MathJudge
 notices = logging.getLogger("rolecall.notices")
 LOOKING_S = 60.0  # for references that no parser reads; a few thousand need a second or two
 KINDS: tuple[Kind, ...] = ("expression", "equation", "word")
+Feedback = Literal["none", "verdict"]
+WRITE: dict[AnswerForm, str] = {  # what to write, where nothing was read
+    "boxed": "put it in \\boxed{}",
+    "marked": 'end with "Answer:" and the answer',
+    "last": "end with a number",
+    "any": "put it in \\boxed{}",
+}
 FORMS_REPORTED: dict[str, AnswerForm] = {"strict": "boxed", "lenient": "any"}
 
 
@@ -32,29 +41,40 @@ class MathEnvironment:
         self,
         train: str | list[str] = GENERATED,
         test: str | list[str] = GENERATED,
-        level: int | None = None,
+        level: Level | None = None,
         kinds: list[Kind] | None = None,
         test_size: int | None = None,
         where: JsonObject | None = None,
         answer: AnswerForm = "boxed",
+        feedback: Feedback = "none",
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
-        level: operations in a generated problem; by default 2.
-        kinds: kinds of generated problems; by default all.
+        level: operations in a generated problem, or the fewest and the most of them: [1, 4]; by
+            default 2.
+        kinds: kinds of generated problems; by default expression, equation and word. There are
+            division, whose divisions leave no remainder, and inequality, too.
         test_size: generated test problems; by default 600.
         where: columns with the value, or the list of values, of the rows to be taken:
             {year: [2023, 2024]}; a source of which no row has the column is taken as it is.
         answer: what counts as the answer: the last \\boxed{} (`boxed`); a box, or what stands after
             `####` or "Answer:" (`marked`); the last number (`last`); or the first of these that a
             text has (`any`). Evaluations report `boxed` and `any` beside each other.
+        feedback: what an agent that acts sees of its answer, in workflows such as multi_turn: its
+            own words (`none`), or whether the answer is right, wrong or could not be read
+            (`verdict`). A right one ends the attempt then. The truth is never shown.
 
         Options of generated problems are errors where nothing is generated.
         """
         self.sources = {"train": list_sources(train), "test": list_sources(test)}
         generates(self.sources, level=level, kinds=kinds, test_size=test_size)
-        if level is not None and not 1 <= level <= 6:
-            raise ValueError(f"level must be 1 to 6 operations (it is {level})")
-        self.level = level or 2
+        chosen: Level = 2 if level is None else level
+        fewest, most = chosen if isinstance(chosen, tuple) else (chosen, chosen)
+        if not 1 <= fewest <= most <= 6:
+            raise ValueError(
+                "level must be 1 to 6 operations, or the fewest and the most of them "
+                f"(it is {list(chosen) if isinstance(chosen, tuple) else chosen})"
+            )
+        self.level = chosen
         self.kinds = tuple(kinds or KINDS)
         self.test_size = test_size or 600
         self.where = {
@@ -64,7 +84,7 @@ class MathEnvironment:
         named = self.sources["train"] + self.sources["test"]
         if self.where and {*named} == {GENERATED}:
             raise ValueError("where has no effect, because all problems are generated; remove it")
-        self.answer = answer
+        self.answer, self.feedback = answer, feedback
         self.judge = MathJudge()
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -112,9 +132,10 @@ class MathEnvironment:
     def suggestions(self) -> Suggestions:
         """Return what to change where a run has no signal."""
         is_generated = self.sources["train"] == [GENERATED]
+        fewest, most = self.level if isinstance(self.level, tuple) else (self.level, self.level)
         return Suggestions(
-            easier=f"environment.level={self.level - 1}" if is_generated and self.level > 1 else "",
-            harder=f"environment.level={self.level + 1}" if is_generated and self.level < 6 else "",
+            easier=f"environment.level={fewest - 1}" if is_generated and fewest > 1 else "",
+            harder=f"environment.level={most + 1}" if is_generated and most < 6 else "",
             lenient="" if self.answer == "any" else "environment.answer=any",
         )
 
@@ -123,7 +144,7 @@ class MathEnvironment:
         return demonstrate(scene, self.answer)
 
     def open(self, task: Task, *, seed: int) -> World:
-        return MathWorld(task, self.judge, self.answer)
+        return MathWorld(task, self.judge, self.answer, self.feedback)
 
     def parse_answer(self, turn: Turn) -> str | None:
         """Return the answer of a turn in the form that counts; agents that box are read by it."""
@@ -136,12 +157,18 @@ class MathEnvironment:
 class MathWorld(World):
     """Scores the workflow's answer: 1 if it equals the truth, else 0."""
 
-    def __init__(self, task: Task, judge: MathJudge, form: AnswerForm = "boxed") -> None:
-        self.task, self.judge, self.form = task, judge, form
+    def __init__(
+        self,
+        task: Task,
+        judge: MathJudge,
+        form: AnswerForm = "boxed",
+        feedback: Feedback = "none",
+    ) -> None:
+        self.task, self.judge, self.form, self.feedback = task, judge, form, feedback
         self.solved = False  # whether the newest proposed answer is right
 
     async def fork(self) -> MathWorld:
-        fork = MathWorld(self.task, self.judge, self.form)
+        fork = MathWorld(self.task, self.judge, self.form, self.feedback)
         fork.solved = self.solved
         return fork
 
@@ -156,6 +183,12 @@ class MathWorld(World):
             return self._seen(action, reward=float(right))
         value = self.find_answer(action)
         self.solved = value is not None and (await self.judge.equal(value, self.task.answer)).equal
+        if self.feedback == "verdict":
+            if value is None:
+                return self._seen(f"No answer could be read: {WRITE[self.form]} and try again.")
+            if not self.solved:
+                return self._seen("Your answer is wrong. Find the mistake and try again.")
+            return replace(self._seen("Your answer is right."), done=True)
         return self._seen(action)
 
     def find_answer(self, text: str) -> str | None:
