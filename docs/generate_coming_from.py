@@ -76,7 +76,7 @@ def _here(key: Key) -> str:
     if key.harmless is None:
         return f"not needed: {because}"
     kept = ", ".join(f"`{value}`" for value in key.harmless if value is not None)
-    return f"refused: {because}" + (f" (nothing is lost with {kept})" if kept else "")
+    return f"{key.fate}: {because}" + (f" (nothing is lost with {kept})" if kept else "")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ ESTIMATORS = {
     "rloo": "rloo",
     "gae": "ppo",
     "gigpo": "gigpo",
+    "remax": "remax",
     "reinforce_plus_plus": "reinforce_pp",
     "reinforce_plus_plus_baseline": "reinforce_pp_baseline",
 }

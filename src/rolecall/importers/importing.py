@@ -37,7 +37,7 @@ STAND_INS: JsonObject = {
     "data": "rows",
     "url": "http://localhost:8000",
 }
-STYLES = {"becomes": "green", "not needed": "dim", "refused": "red"}
+STYLES = {"becomes": "green", "not needed": "dim", "differs": "yellow", "refused": "red"}
 
 
 class Plain(yaml.SafeDumper):
@@ -144,7 +144,9 @@ def check(config: Tree) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "config.yaml"
         file.write_text(yaml.safe_dump(whole))
-        load_plan(file)
+        stages = [f"stage={stage['name']}" for stage in config.get("stages", ())]
+        for chosen in [[stage] for stage in stages] or [[]]:
+            load_plan(file, chosen)
 
 
 def render(found: Translation, files: list[Path]) -> str:
@@ -156,6 +158,10 @@ def render(found: Translation, files: list[Path]) -> str:
     lines += [
         f"# Not carried over: {line.key}={_short(line.value)}: {line.said}"
         for line in found.refused_lines
+    ]
+    lines += [
+        f"# Differs from there: {line.key}={_short(line.value)}: {line.said}"
+        for line in found.lines_of("differs")
     ]
     lines += [f"# Differs from there: {what}" for what in found.framework.differs]
     order = {name: number for number, name in enumerate(Config.model_fields)}

@@ -29,10 +29,15 @@ class Key:
     harmless: tuple[JsonValue, ...] | None = None  # refused but for these values; None: not needed
     copied: bool = False  # the value stands there as it is
     secret: bool = False  # it is not shown
+    is_tolerated: bool = False  # it is only reported where it would be refused
 
     @property
     def fate(self) -> str:
-        return "becomes" if self.ours else "not needed" if self.harmless is None else "refused"
+        if self.ours:
+            return "becomes"
+        if self.harmless is None:
+            return "not needed"
+        return "differs" if self.is_tolerated else "refused"
 
 
 def becomes(ours: str, default: JsonValue = None, *, but: str = "") -> Key:
@@ -48,6 +53,11 @@ def read(ours: str, default: JsonValue = None, *, but: str = "") -> Key:
 def refuse(because: str, *harmless: JsonValue, default: JsonValue = None) -> Key:
     """Return a key without counterpart; nothing is lost if its value is one of `harmless`."""
     return Key(default, because=because, harmless=(None, *harmless))
+
+
+def report(because: str, *harmless: JsonValue, default: JsonValue = None) -> Key:
+    """Return a key without counterpart, of which the config is nearly the same without it."""
+    return Key(default, because=because, harmless=(None, *harmless), is_tolerated=True)
 
 
 def ignore(because: str, *, secret: bool = False) -> Key:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import Framework, Given, Tree, set_key
-from rolecall.importers.mrlm_keys import KEYS, MODEL, TASKS
+from rolecall.importers.mrlm_keys import KEYS, MODEL
+from rolecall.importers.mrlm_tasks import build_tasks
 
 SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
-# What makes these environments here is a team and a workflow, which MRLM's files do not hold.
-ELSEWHERE = {
-    "debate": "write a team for environment: debate, workflow: debate, rewards: mrlm_debate",
-    "tool": "write a team with tools for environment: tool_use, rewards: mrlm_tool",
-    "llm": "name the model that plays the user in environment: llm, with workflow: multi_turn",
-}
-SECTIONS = {"ppo": "ppo", "grpo": "grpo", "dpo": "dpo"}
+SECTIONS = {"ppo": "ppo", "grpo": "grpo", "dpo": "dpo", "sft": "sft"}
+DIFFERS = (
+    "Before its next attempt an agent sees whether its answer was right, without the answer.",
+    "SFT plays all episodes before it trains; there it plays some more every collect_every epochs.",
+)
+IMITATE = {"behavioral_cloning": "agent", "world_model": "world", "combined": "both"}
 
 
 def tidy(values: JsonObject) -> JsonObject:
     """Return the values with keys of `model.generation` as those of `model`; the nearer key
     counts."""
+    spelt = {"training.episodes_per_iteration": "episodes_per_iteration"}
     return {
-        key: value
+        spelt.get(key, key): value
         for key, value in values.items()
         if not (key.startswith("model.") and f"model.generation.{key[6:]}" in values)
     }
@@ -29,19 +30,36 @@ def tidy(values: JsonObject) -> JsonObject:
 def build(given: Given) -> Tree:
     """Build a config with one agent on one policy, in one of our environments."""
     config: Tree = {"team": {}, "policies": {"policy": {}}}
-    algorithm = given.choose("training.algorithm", SECTIONS, "no such algorithm")
-    _tasks(given, config)
+    algorithm = SECTIONS.get(given["training.algorithm"])
+    if algorithm == "dpo":
+        _answers(given, config)
+    else:
+        build_tasks(given, config)
     _model(given, config)
-    set_key(config, "algorithm.name", algorithm or "grpo")
-    _amounts(given, config, algorithm=algorithm or "grpo")
+    if algorithm is None:
+        name = given["training.algorithm"]
+        given.mark_missing(config, "algorithm.name", f"{name} there, which is not known here")
+        given.silence(["training.algorithm"], "algorithm.name is to fill in")
+    else:
+        set_key(config, "algorithm.name", algorithm)
+    _amounts(given, config, algorithm=algorithm or "ppo")
     if algorithm == "ppo":
         set_key(config, "critics.agent", {})
         set_key(config, "algorithm.gamma", 1.0)
         set_key(config, "algorithm.value_coef", 2 * given["ppo.value_loss_coef"])
         set_key(config, "algorithm.clip_low", given["ppo.clip_range"])
         set_key(config, "algorithm.clip_high", given["ppo.clip_range"])
+    if algorithm == "grpo" and "grpo.clip_range" in given.values:
+        set_key(config, "algorithm.clip_low", given["grpo.clip_range"])
+        set_key(config, "algorithm.clip_high", given["grpo.clip_range"])
     if algorithm == "dpo":
-        set_key(config, "policies.policy.reference", "initial")
+        if not given["dpo.reference_free"]:
+            set_key(config, "policies.policy.reference", "initial")
+        losses = {"sigmoid": "sigmoid", "ipo": "ipo"}
+        loss = given.choose("dpo.loss_type", losses, "its loss is sigmoid or ipo")
+        set_key(config, "algorithm.loss_type", loss or "sigmoid")
+    if algorithm == "sft":
+        _stages(given, config)
     for section in ("ppo", "grpo", "dpo", "sft"):
         if section != given["training.algorithm"]:
             names = [key for key in KEYS if key.startswith(f"{section}.")]
@@ -52,53 +70,6 @@ def build(given: Given) -> Tree:
         given.silence([unused], "given in the other place")
     _places(given, config)
     return config
-
-
-def _tasks(given: Given, config: Tree) -> None:
-    """Environment and workflow; DPO's rows are no tasks."""
-    kind = given["policy_env.env_type"]
-    because = ELSEWHERE.get(kind, "write a workflow and an environment for it")
-    name = given.choose("policy_env.env_type", {"math": "math", "code": "code"}, because)
-    attempts = given["max_turns"] or given["policy_env.max_attempts"]
-    flow, role = (
-        ("multi_turn", "actor") if name == "code" and attempts > 1 else ("single", "solver")
-    )
-    config["team"][role] = {"policy": "policy"}
-    config["workflow"] = {"name": flow}
-    if flow == "multi_turn":
-        set_key(config, "workflow.max_turns", attempts)
-    elif attempts > 1 and "policy_env.max_attempts" in given.values:
-        given.refuse("policy_env.max_attempts", "a maths problem is answered once")
-    elif "max_turns" in given.values:
-        given.refuse("max_turns", "a maths problem is answered once")
-    if name is None:
-        given.mark_missing(config, "environment.name", "what the agent works on")
-        return
-    set_key(config, "environment.name", name)
-    set_key(config, f"rewards.mrlm_{name}", float(given["policy_env.reward_scale"]))
-    if name == "code":
-        set_key(config, "environment.score", "share")
-        set_key(config, "environment.wall_s", float(given["policy_env.timeout"]))
-    elif "policy_env.timeout" in given.values:
-        given.refuse("policy_env.timeout", "only programs have a time limit")
-    spelt = ("policy_env.dataset", "dataset.path", "dataset.name")
-    rows = next((given[key] for key in spelt if given[key]), None)
-    if rows:
-        set_key(config, "environment.train", rows)
-    tests = [_test(given, env) for env in given["eval_envs"] or []]
-    if tests and all(tests):
-        set_key(config, "environment.test", tests)
-
-
-def _test(given: Given, env: JsonObject) -> str | None:
-    """Return the rows of one of `eval_envs`, which must be of the environment that trains."""
-    for name, value in env.items():
-        same = value == given[f"policy_env.{name}"] if name in TASKS else False
-        if name not in ("dataset", "mode") and not same:
-            given.refuse("eval_envs", f"{name}: {value!r} is not that of policy_env")
-    if not env.get("dataset"):
-        given.refuse("eval_envs", "without a dataset there is nothing to evaluate")
-    return env.get("dataset")
 
 
 def _model(given: Given, config: Tree) -> None:
@@ -122,10 +93,15 @@ def _model(given: Given, config: Tree) -> None:
             set_key(policy, "adapter.targets", given["model.lora_target_modules"])
     else:
         given.silence(adapter, "model.use_lora is not set")
-    types = {"float32": "float32", "bfloat16": "bfloat16"}
+    for bits in ("8bit", "4bit"):
+        if given[f"model.load_in_{bits}"]:
+            policy["quantization"] = bits
+    types = {"float32": "float32", "bfloat16": "bfloat16", "float16": "bfloat16"}
     if given["model.torch_dtype"] is not None:
         dtype = given.choose("model.torch_dtype", types, "weights are float32 or bfloat16")
         set_key(config, "learner.dtype", dtype or "float32")
+        if given["model.torch_dtype"] == "float16":
+            given.notes["model.torch_dtype"] = "it has float32's range, so no loss is scaled"
     if given["training.use_bf16"]:
         set_key(config, "learner.dtype", "bfloat16")
 
@@ -133,13 +109,21 @@ def _model(given: Given, config: Tree) -> None:
 def _amounts(given: Given, config: Tree, *, algorithm: str) -> None:
     """Translate steps, episodes of a step, and how many optimizer steps they make."""
     steps = given["training.num_iterations"] or given["training.num_epochs"]
-    set_key(config, "trainer.steps", steps)
+    if algorithm in ("dpo", "sft"):  # of these an iteration is a pass over the data set
+        names = ("training.num_iterations", "training.num_epochs")
+        given.placed |= dict.fromkeys(names, "trainer.epochs" if algorithm == "dpo" else "stages")
+    set_key(config, "trainer.epochs" if algorithm == "dpo" else "trainer.steps", steps)
     batch = given["training.mini_batch_size"] or given["training.batch_size"]
     if algorithm == "dpo":
         set_key(config, "rollout.groups", batch)
-        given.mark_missing(config, "rollout.data", "the file of preferences")
+        for key in ("training.batch_size", "training.mini_batch_size"):
+            given.placed[key] = "rollout.groups"
         amounts = ("training.num_rollouts_per_iteration", "episodes_per_iteration")
         given.silence(amounts, "DPO plays no episodes")
+        return
+    if algorithm == "sft":
+        given.placed["training.batch_size"] = "stages"
+        given.silence(["training.num_rollouts_per_iteration"], "SFT reads episodes_per_iteration")
         return
     spelt = "episodes_per_iteration"
     if given[spelt] is None:
@@ -155,11 +139,67 @@ def _amounts(given: Given, config: Tree, *, algorithm: str) -> None:
             given.refuse(key, f"{given[spelt]} episodes are not batches of {batch}")
 
 
+def _answers(given: Given, config: Tree) -> None:
+    """Set the file of preferences; its rows are no tasks, so nothing is evaluated."""
+    config["team"]["solver"] = {"policy": "policy"}
+    config["workflow"] = {"name": "single"}
+    config["environment"] = {"name": "math"}
+    set_key(config, "evaluation.tasks", 0)
+    names = [key for key in ("dataset.path", "dataset.name") if given[key]]
+    if names:
+        set_key(config, "rollout.data", given[names[0]])
+        given.placed |= dict.fromkeys(names, "rollout.data")
+    else:
+        given.mark_missing(config, "rollout.data", "the file of preferences")
+    unused = ("training.eval_every", "training.eval_episodes", "output.eval_interval", "eval_envs")
+    given.silence(unused, "preferences are no tasks that are evaluated")
+    given.silence(
+        [key for key in KEYS if key.startswith("policy_env.")],
+        "policy_env is the policy, there too",
+    )
+
+
+def _stages(given: Given, config: Tree) -> None:
+    """Play episodes first, and train on their turns then."""
+    epochs = config["trainer"].pop("steps")
+    rounds = max(1, epochs // given["sft.collect_every"])
+    played = min(given["sft.max_trajectories"], rounds * (given["episodes_per_iteration"] or 16))
+    mode = given.choose("sft.mode", IMITATE, "no such mode")
+    select: Tree = {"imitate": mode or "both"}
+    if given["sft.filter_low_reward"]:
+        select["least"] = float(given["sft.min_reward_threshold"])
+    else:
+        given.silence(["sft.min_reward_threshold"], "sft.filter_low_reward is not set")
+    weights = ("sft.bc_weight", "sft.world_model_weight")
+    if mode != "both":
+        given.silence(weights, f"sft.mode is {given['sft.mode']}")
+    elif given[weights[0]] == given[weights[1]]:
+        given.silence(weights, "they are equal")
+    else:
+        given.refuse("sft.bc_weight", "both kinds of rows count alike")
+        given.refuse("sft.world_model_weight", "both kinds of rows count alike")
+    config["stages"] = [
+        {"name": "play", "collect": select, "rollout": {"groups": played}},
+        {
+            "name": "imitate",
+            "from": "play",
+            "rollout": {"groups": given["training.batch_size"]},
+            "trainer": {"epochs": epochs},
+        },
+    ]
+    set_key(config, "rollout.group_size", 1)
+    for key in ("episodes_per_iteration", "sft.mode", "sft.filter_low_reward", "sft.collect_every",
+                "sft.min_reward_threshold", "sft.max_trajectories"):  # fmt: skip
+        given.placed[key] = "stages"
+
+
 def _places(given: Given, config: Tree) -> None:
     """Set the run folder and the trackers; sampling that is filtered must be allowed."""
     folder = given["output_dir"] or given["output.save_dir"]
     name = given["experiment_name"]
-    if folder or name:
+    if folder and str(folder).rpartition("/")[2] == name:
+        config["output"] = folder
+    elif folder or name:
         config["output"] = "/".join(item for item in (folder or "runs", name) if item)
     trackers: list[JsonValue] = []
     if given["training.wandb_project"]:
@@ -192,6 +232,7 @@ FRAMEWORK = Framework(
         "eval_envs",
         "training:",
     ),
+    differs=DIFFERS,
     own_marks=("policy_env", "num_rollouts_per_iteration", "eval_envs"),
     keys=KEYS,
     build=build,

@@ -51,7 +51,7 @@ class Line:
 
     key: str
     value: str  # theirs, as it is shown
-    fate: str  # becomes, not needed, refused
+    fate: str  # becomes, not needed, differs, refused
     said: str  # our key and value, or the reason
     given: bool  # False: it is their default
 
@@ -67,7 +67,10 @@ class Translation:
 
     @property
     def refused_lines(self) -> list[Line]:
-        return [line for line in self.lines if line.fate == "refused"]
+        return self.lines_of("refused")
+
+    def lines_of(self, fate: str) -> list[Line]:
+        return [line for line in self.lines if line.fate == fate]
 
 
 def translate(
@@ -107,7 +110,11 @@ def translate(
     _check_twice(theirs, copied)
     for name in values:
         key = framework.keys[name]
-        if key.fate == "refused" and name not in theirs.idle and not _harmless(values[name], key):
+        if (
+            key.fate in ("refused", "differs")
+            and name not in theirs.idle
+            and not _harmless(values[name], key)
+        ):
             theirs.refuse(name, key.because)
     lines = [_line(name, theirs, config) for name in values]
     lines += [
@@ -191,7 +198,8 @@ def _line(name: str, given: Given, config: Tree) -> Line:
     if name in given.idle:
         return Line(name, value, "not needed", given.idle[name], given=is_set)
     if name in given.problems:
-        return Line(name, value, "refused", given.problems[name], given=is_set)
+        fate = "differs" if key.is_tolerated else "refused"
+        return Line(name, value, fate, given.problems[name], given=is_set)
     if not key.ours:
         text = key.because if key.fate == "not needed" else f"as it is here ({key.because})"
         return Line(name, value, "not needed", text, given=is_set)
