@@ -28,6 +28,7 @@ PROGRAMS = (
     ".multi_agent_train_ppo_ray",
     "mrlm.cli",
 )
+FENCED = re.compile(r"^```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)  # code in Markdown
 LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
 
 
@@ -78,10 +79,14 @@ def read_values(
 ) -> JsonObject:
     """Key -> value, the framework's own spelling of keys made that of its table.
 
-    The text is that of `path`, beside which files that it names are looked for, unless they are
-    among `files`, which are imported together. Raises ConfigError for a text that is neither YAML
-    nor holds a training command or settings.
+    Of Markdown the first block with a training command counts. The text is that of `path`, beside
+    which files that it names are looked for, unless they are among `files`, which are imported
+    together. Raises ConfigError for a text that is neither YAML nor holds a training command or
+    settings.
     """
+    if path is not None and path.suffix == ".md":
+        blocks = [block for block in FENCED.findall(text) if any(p in block for p in PROGRAMS)]
+        text = blocks[0] if blocks else text
     try:
         words = training_words(text, PROGRAMS)
         if words is not None:
