@@ -107,6 +107,15 @@ def test_a_script_takes_the_yaml_that_it_names_and_what_that_names(folder):
     assert config["policies"]["debater0"]["base"] == EDIT
 
 
+def test_of_a_page_the_first_block_with_a_command_counts(folder):
+    command = "python -m marti.cli.commands.train --config-name ma_mad \\\n default_agent.seed="
+    page = "# A page\n\n`marti.cli.commands.train` trains:\n\n```bash\npip install it\n```\n\n"
+    page += f"```bash\n# Debate\n{command}5 \\\n workflow_args.num_rounds=4\n\n{command}6\n```\n"
+    (folder / "README.md").write_text(page)
+    config = imported(folder / "README.md")
+    assert (config["trainer"]["seed"], config["workflow"]["rounds"]) == (5, 4)
+
+
 def test_what_is_said_of_the_default_agent_beats_what_is_said_on_top(folder):
     file = script_v1(folder, "ma_mad", options="generate_max_len=7")
     assert imported(file)["team"]["debater0"]["sampling"]["max_tokens"] == 2048

@@ -71,6 +71,7 @@ def test_a_command_that_nobody_runs_is_not_taken(tmp_path):
     assert words(script) == ["a.n=4"]
     assert not made.exists()
     assert words("echo nothing is trained") is None
+    assert words("see `python3 -m verl.trainer.main_ppo`") is None
 
 
 def test_a_default_may_hold_variables():

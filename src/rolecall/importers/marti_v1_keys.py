@@ -1,6 +1,6 @@
 """Says for each key of MARTI's first version, and of its coaching fork, what becomes of it.
 
-Their defaults are those of `marti/cli/configs/default.yaml` and of the workflows that read a key.
+Their defaults are those of its default YAML, and of the workflows that read a key.
 """
 
 from __future__ import annotations

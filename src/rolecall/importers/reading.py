@@ -28,6 +28,7 @@ PROGRAMS = (
     ".multi_agent_train_ppo_ray",
     "mrlm.cli",
 )
+FENCED = re.compile(r"^```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)  # code in Markdown
 LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
 
 
@@ -83,10 +84,14 @@ def read_values(
 ) -> JsonObject:
     """Return values by key, with the framework's own spellings of keys made that of its table.
 
-    The text is that of `path`, beside which files that it names are looked for, unless they are
-    among `files`, which are imported together. `arguments` are words that a script is started with.
-    Raises ConfigError for a text that is neither YAML nor holds a training command or settings.
+    Of Markdown the first block with a training command counts. The text is that of `path`, beside
+    which files that it names are looked for, unless they are among `files`, which are imported
+    together. `arguments` are words that a script is started with. Raises ConfigError for a text
+    that is neither YAML nor holds a training command or settings.
     """
+    if path is not None and path.suffix == ".md":
+        blocks = [block for block in FENCED.findall(text) if any(p in block for p in PROGRAMS)]
+        text = blocks[0] if blocks else text
     try:
         words = training_words(text, PROGRAMS, arguments)
         if words is not None:

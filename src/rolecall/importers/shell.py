@@ -226,7 +226,8 @@ class _Script:
 
     def _training(self, command: Command) -> list[str] | None:
         words = [self._filled(word) for word in command]
-        at = next((n for n, w in enumerate(words) if any(p in w for p in self.programs)), None)
+        named = [n for n, w in enumerate(words) if any(p in w for p in self.programs)]
+        at = next((n for n in named if UNKNOWN not in words[n]), None)
         if at is None:
             return None
         kept = [n for n in range(at + 1, len(words)) if not REDIRECTION.match(command[n])]
