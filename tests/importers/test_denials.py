@@ -59,7 +59,6 @@ OTHERS = {
     "mrlm: grpo.gamma": "gigpo alone discounts among those that compare a group",
     "mrlm: policy_env.reward_clip": "the reason names the algorithms with such a bound",
 }
-# Reasons that are false by now, and wait to be rewritten.
 
 
 def names() -> dict[str, str]:
