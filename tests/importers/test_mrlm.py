@@ -137,3 +137,18 @@ def test_an_environment_that_cannot_be_made_is_refused_with_the_reason(change, s
     except ConfigError as error:
         reasons = [str(error)]
     assert any(said in reason for reason in reasons)
+
+
+def test_several_gpus_are_those_of_a_learner_with_ranks():
+    several = "distributed: {enabled: true, strategy: fsdp, num_gpus: 4}\n"
+    assert config_of(MATHS + several)["learner"] == {"name": "fsdp", "ranks": 4}
+    assert "learner" not in config_of(MATHS + several.replace("true", "false"))
+    [line] = read(MATHS + several.replace("fsdp", "deepspeed")).refused_lines
+    assert line.key == "distributed.strategy"
+
+
+def test_a_config_in_a_page_of_markdown_is_read(tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text(f"# It's a page\n\n```yaml\na: 1\n```\n\n```yaml\n{MATHS}```\n\nEnd\n")
+    values = read_values(page.read_text(), MRLM, path=page)
+    assert values["training.algorithm"] == "grpo"

@@ -161,7 +161,7 @@ FILES = {
     "mrlm": [
         MRLM,
         MRLM | {"training.algorithm": "ppo", "policy_env.env_type": "code"},
-        MRLM | {"training.algorithm": "dpo"},
+        MRLM | {"training.algorithm": "dpo", "distributed.enabled": True},
         MRLM | {"training.algorithm": "sft", "sft.filter_low_reward": True},
         MRLM | {"training.algorithm": "sft"},
         MRLM | {"model.use_lora": True, "training.wandb_project": "p"},

@@ -11,7 +11,6 @@ SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
 SECTIONS = {"ppo": "ppo", "grpo": "grpo", "dpo": "dpo", "sft": "sft"}
 DIFFERS = (
     "Before its next attempt an agent sees whether its answer was right, without the answer.",
-    "SFT plays all episodes before it trains; there it plays some more every collect_every epochs.",
 )
 IMITATE = {"behavioral_cloning": "agent", "world_model": "world", "combined": "both"}
 
@@ -68,6 +67,7 @@ def build(given: Given) -> Tree:
         spelt = f"model.generation.{name}"
         unused = f"model.{name}" if spelt in given.values else spelt
         given.silence([unused], "given in the other place")
+    _distribute(given, config)
     _places(given, config)
     return config
 
@@ -104,6 +104,19 @@ def _model(given: Given, config: Tree) -> None:
             given.notes["model.torch_dtype"] = "it has float32's range, so no loss is scaled"
     if given["training.use_bf16"]:
         set_key(config, "learner.dtype", "bfloat16")
+
+
+def _distribute(given: Given, config: Tree) -> None:
+    """Train on several GPUs of this machine if it is enabled."""
+    names = ("distributed.strategy", "distributed.num_gpus")
+    if not given["distributed.enabled"]:
+        given.silence(names, "distributed.enabled is not set")
+        return
+    learners = {"ddp": "replicated", "fsdp": "fsdp"}
+    name = given.choose(names[0], learners, "a learner is replicated or sharded by FSDP2")
+    set_key(config, "learner.name", name or "replicated")
+    if given[names[1]] > 1:
+        set_key(config, "learner.ranks", given[names[1]])
 
 
 def _amounts(given: Given, config: Tree, *, algorithm: str) -> None:
@@ -178,6 +191,7 @@ def _stages(given: Given, config: Tree) -> None:
     else:
         given.refuse("sft.bc_weight", "both kinds of rows count alike")
         given.refuse("sft.world_model_weight", "both kinds of rows count alike")
+    given.notes["sft.collect_every"] = "all of its rounds are played before training begins"
     config["stages"] = [
         {"name": "play", "collect": select, "rollout": {"groups": played}},
         {

@@ -28,7 +28,7 @@ PROGRAMS = (
     ".multi_agent_train_ppo_ray",
     "mrlm.cli",
 )
-FENCED = re.compile(r"^```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)  # code in Markdown
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)  # code in Markdown
 LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
 
 
@@ -84,14 +84,13 @@ def read_values(
 ) -> JsonObject:
     """Return values by key, with the framework's own spellings of keys made that of its table.
 
-    Of Markdown the first block with a training command counts. The text is that of `path`, beside
+    Of Markdown the first block with a training command or a config counts. The text is that of `path`, beside
     which files that it names are looked for, unless they are among `files`, which are imported
     together. `arguments` are words that a script is started with. Raises ConfigError for a text
     that is neither YAML nor holds a training command or settings.
     """
     if path is not None and path.suffix == ".md":
-        blocks = [block for block in FENCED.findall(text) if any(p in block for p in PROGRAMS)]
-        text = blocks[0] if blocks else text
+        text = _find_block(text, framework)
     try:
         words = training_words(text, PROGRAMS, arguments)
         if words is not None:
@@ -105,6 +104,18 @@ def read_values(
         return framework.tidy(values)
     except RecursionError as error:
         raise ConfigError("it is nested too deeply to be read; write fewer levels") from error
+
+
+def _find_block(page: str, framework: Framework) -> str:
+    """Return the first block of a Markdown page with a training command, else with a config."""
+    blocks = FENCED.findall(page)
+    commands = [text for kind, text in blocks if any(program in text for program in PROGRAMS)]
+    configs = [
+        text
+        for kind, text in blocks
+        if kind in ("yaml", "yml") and any(mark in text for mark in framework.marks)
+    ]
+    return next(iter([*commands, *configs]), page)
 
 
 def read_yaml(text: str, keys: dict[str, Key]) -> JsonObject:
