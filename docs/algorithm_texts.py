@@ -363,6 +363,25 @@ loss: + value_coef * 0.5 max((v - ret)^2, (v' - ret)^2)
         ),
         turns="chained",
     ),
+    "ppo_critic": Said(
+        ("1707.06347",),
+        "what a model of its own expected of its token",
+        """
+A_l by GAE over the tokens of the agent's turns, as in ppo, with V of critics.token
+loss = C(rho, A)                          of the policy alone
+critic: .5 max((V - G)^2, (clip(V, old V +- clip_value) - G)^2), G = A + old V before whitening
+""",
+        "The critic learns after the policies, from the same turns, `critic_epochs` steps. Values "
+        "and returns are not normalised.",
+        (
+            "A critic with another tokenizer, whose values stand at other tokens.",
+            "The state after a token as that before it.",
+        ),
+        (
+            "critics/test_tokens.py::test_values_are_read_where_each_token_is_predicted",
+            "critics/test_tokens.py::test_the_critic_learns_what_turns_earn",
+        ),
+    ),
     "a2c": Said(
         ("1602.01783",),
         "its value head",

@@ -45,7 +45,8 @@ rolecall prove second_moments         # a game whose answer is known: expected b
 | `reinforce_baseline` | a moving average of its seat, for self-play (SPIRAL) | |
 | `mgrpo` | its agent's turns, where a rollout counts once however often it called (M-GRPO) | `group_size` of 2 or more |
 | `ppo`, `a2c` | what its agent's value head expected | `critics: {agent: {}}` |
-| `maporl` | the same; its return counts the scores of later rounds of the debate | `critics: {agent: {heads: 2}}`, answers with scores |
+| `ppo_critic` | what a separate model expected of each token | `critics: {token: {base: ...}}` |
+| `maporl` | the same as `ppo`; its return counts the scores of later rounds of the debate | `critics: {agent: {heads: 2}}`, answers with scores |
 | `cory` | the same; pioneer and observer share a reward | `critics: {agent: {}}`, `policies.X.reference`, `pioneer_observer` |
 | `marft`, `marft_token` | what was expected given who had spoken, from turn to turn or token to token | `critics: {team: {base: ...}}` or `{agent: {}}` |
 | `mappo`, `happo` | what a critic of the whole conversation expected; `happo` updates policies one by one | `critics: {team: {base: ...}}` |

@@ -281,6 +281,10 @@ def algorithm_cases(folder: Path) -> dict[str, dict]:
         "mgrpo": {"algorithm": "mgrpo"},
         "dapo": {"algorithm": "dapo"},
         "curriculum": {"algorithm": "dapo", "rollout": {"curriculum": again}},
+        "ppo_critic": {
+            "algorithm": "ppo_critic",
+            "critics": {"token": {"base": base, "optimizer": {"lr": 1e-3}}},
+        },
         "ppo": {"algorithm": "ppo", "critics": {"agent": {"optimizer": {"lr": 1e-2}}}},
         "a2c": {"algorithm": "a2c", "critics": {"agent": {}}},
         "maporl": {

@@ -29,7 +29,8 @@ from tests.toy import episode, turn
 
 # Their returns are a chain in the order of the episode, and a team's own rewards are summed.
 CHAINS = [
-    "ppo", "a2c", "maporl", "cory", "marft", "marft_token", "mappo", "happo", "vdn", "qmix",
+    "ppo", "ppo_critic", "a2c", "maporl", "cory", "marft", "marft_token", "mappo", "happo", "vdn",
+    "qmix",
 ]  # fmt: skip
 TEAM_RETURN = ["mappo", "happo", "marft", "marft_token", "vdn", "qmix"]
 RELATIVE = [

@@ -104,6 +104,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mgrpo": "rolecall.algorithms.mgrpo:MGrpo",
         "dapo": "rolecall.algorithms.dapo:Dapo",
         "ppo": "rolecall.algorithms.ppo:Ppo",
+        "ppo_critic": "rolecall.algorithms.ppo_critic:PpoCritic",
         "a2c": "rolecall.algorithms.a2c:A2c",
         "maporl": "rolecall.algorithms.maporl:Maporl",
         "cory": "rolecall.algorithms.cory:Cory",

@@ -210,8 +210,9 @@ class CriticConfig(Section):
     """A critic, which predicts rewards."""
 
     base: str | None = None
-    """Model that reads the conversation: the critic's own weights for `team`, frozen for `mixer`
-    (QMIX only) and `discriminator`; `agent` is a head on each policy's own model and has none."""
+    """Model that reads the conversation: the critic's own weights for `team` and `token`, frozen
+    for `mixer` (QMIX only) and `discriminator`; `agent` is a head on each policy's own model and
+    has none."""
     optimizer: Optimizer = Optimizer()
     """Optimizer of the critic; its lr is 1e-5 by default."""
     heads: int = Field(1, ge=1, le=64)
@@ -381,9 +382,9 @@ class Config(Section):
     """The policies, each a set of weights, by name."""
     critics: dict[Name, CriticConfig] = {}
     """Critics that the algorithm needs, by the name it asks for: `agent`, a value head on each
-    policy; `team`, a model that reads the whole conversation; `mixer`, utilities that VDN or QMIX
-    adds up; `discriminator`, whose scores are MA-AIRL's rewards; or the critic of an algorithm of
-    your own."""
+    policy; `token`, a model of its own that values each token; `team`, a model that reads the whole
+    conversation; `mixer`, utilities that VDN or QMIX adds up; `discriminator`, whose scores are
+    MA-AIRL's rewards; or the critic of an algorithm of your own."""
     workflow: Named
     """Workflow that lets the agents talk."""
     environment: Named

@@ -224,7 +224,7 @@ class _Planner:
             None if base is None else self.size(base),
             self._device(config.learner.device),
         )
-        if name == "team":
+        if name in ("team", "token"):
             longest = longest_row(config, _max_length(size))
             yield from critics.joint(
                 name, size, config, device=device, longest=longest, activations=self.activations
