@@ -168,10 +168,17 @@ def _algorithm(given: Given, config: Tree) -> None:
     _gigpo(given, config, name, by_agent=by_agent)
     if name == "ppo":
         set_key(config, "critics.agent", {"optimizer": {}})
+    elif name == "ppo_critic":
+        set_key(config, "critics.token", {"base": given["critic.model.path"], "optimizer": {}})
     else:
         unread = [key for key in KEYS if key.startswith("critic.")]
         given.silence(unread, f"{name} has no critic")
-    reads = {"ppo": ("gamma", "lam"), "gigpo": ("gamma",), "reinforce_pp": ("gamma",)}
+    reads = {
+        "ppo": ("gamma", "lam"),
+        "ppo_critic": ("gamma", "lam"),
+        "gigpo": ("gamma",),
+        "reinforce_pp": ("gamma",),
+    }
     for key in ("gamma", "lam"):
         if key not in reads.get(name, ()):
             given.silence([f"algorithm.{key}"], f"{name} does not read it, there as here")
@@ -198,8 +205,10 @@ def _choose_algorithm(given: Given, *, by_agent: bool) -> str | None:
         if name == "grpo":
             return "dapo"
         given.refuse("algorithm.filter_groups.enable", f"{name} does not filter groups")
-    if by_agent and name == "ppo":
-        given.refuse("algorithm.group_by_agent_id", "PPO compares with its value head")
+    if name == "ppo":
+        if by_agent:
+            given.refuse("algorithm.group_by_agent_id", "PPO compares with its values")
+        return "ppo_critic" if given["critic.model.path"] else "ppo"
     return name
 
 

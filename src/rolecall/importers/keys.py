@@ -155,7 +155,7 @@ def places(config: Tree, ours: str) -> list[str]:
     if not star:
         return [ours]
     names = list(get_key(config, before.rstrip(".")) or {})
-    if after.startswith((".optimizer", ".adapter", ".template")):
+    if before == "policies." and after.startswith((".optimizer", ".adapter", ".template")):
         names = trained_policies(config)
     return [f"{before}{name}{after}" for name in names]
 

@@ -84,10 +84,10 @@ def read_values(
 ) -> JsonObject:
     """Return values by key, with the framework's own spellings of keys made that of its table.
 
-    Of Markdown the first block with a training command or a config counts. The text is that of `path`, beside
-    which files that it names are looked for, unless they are among `files`, which are imported
-    together. `arguments` are words that a script is started with. Raises ConfigError for a text
-    that is neither YAML nor holds a training command or settings.
+    Of Markdown the first block with a training command or a config counts. The text is that of
+    `path`, beside which files that it names are looked for, unless they are among `files`, which
+    are imported together. `arguments` are words that a script is started with. Raises ConfigError
+    for a text that is neither YAML nor holds a training command or settings.
     """
     if path is not None and path.suffix == ".md":
         text = _find_block(text, framework)
