@@ -15,13 +15,16 @@ HEAD = """# Coming from elsewhere
 
 Generated from the importer's own tables by `python docs/generate_coming_from.py`; do not edit.
 
-`rolecall import FILE... [KEY=VALUE]... [--from NAME] [--output FILE.yaml]` makes a config
-of ours out of MRLM's YAML, of a run script of Dr. MAS or MARTI, of `key=value` lines, or of their
-YAML. NAME is mrlm, drmas, marti, or marti_v1, the first version of MARTI with its coaching fork
-(MAPPA); a file tells it. What a file for Hydra names is looked for beside it, and above a script.
-A script is read and never run. Each key becomes one of ours, is refused because there
-is no such thing here, or is said not to change what is learned; none is dropped in silence, and a
-key that they do not have is an error. Where a key is refused nothing is written, unless
+`rolecall import FILE... [KEY=VALUE]... [--from NAME] [--output FILE.yaml]` makes a config of ours
+out of a YAML of MRLM, a run script of Dr. MAS or MARTI, or a plain config of verl or TRL, which
+becomes a team of one agent. It also reads `key=value` lines, a command in a Markdown page, and what
+a file for Hydra names. NAME is mrlm, drmas, marti, marti_v1 (the first version of MARTI, with its
+coaching fork MAPPA), verl or trl; by default the files say it themselves. A script is read and
+never run; its own arguments may stand behind it: `rolecall import run_math.sh eval`.
+
+Each key becomes one of ours, is said not to change what is learned, is reported as a difference, or
+is refused because there is no such thing here. None is dropped in silence, and a key that they do
+not have is an error that names its line. Where a key is refused nothing is written, unless
 `--partial` asks for the rest. What only you can know is left as `???`.
 
 Their defaults come along where they differ from ours. Prompts of theirs are not: Dr. MAS's teams
@@ -33,11 +36,15 @@ what their variables stand for.
 def page() -> str:
     """The whole document."""
     names = {"mrlm": MRLM, "drmas": DRMAS, "marti": MARTI, "marti_v1": MARTI_V1}
+    names |= {"verl": OTHERS["verl"], "trl": OTHERS["TRL"]}
     parts = [HEAD]
     for name, framework in FRAMEWORKS.items():
         parts += [f"\n## {framework.title}\n", *_names(names[name]), *_differs(framework)]
         parts += _keys(framework)
+    titles = {framework.title for framework in FRAMEWORKS.values()}
     for title, listed in OTHERS.items():
+        if title in titles:
+            continue
         parts += [f"\n## {title}\n", *_names(listed)]
     return "\n".join(parts)
 

@@ -75,10 +75,14 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize("library", PLAIN)
-def test_a_plain_config_of_a_library_is_not_taken_for_a_teams(library):
-    with pytest.raises(ConfigError, match=f"plain config of {library}, without a team"):
-        guess(PLAIN[library], FRAMEWORKS)
+def test_a_plain_config_of_openrlhf_is_not_taken_for_a_teams():
+    with pytest.raises(ConfigError, match="plain config of OpenRLHF, without a team"):
+        guess(PLAIN["OpenRLHF"], FRAMEWORKS)
+
+
+@pytest.mark.parametrize("library", ["verl", "TRL"])
+def test_a_plain_config_is_known_as_its_library_s(library):
+    assert guess(PLAIN[library], FRAMEWORKS).title == library
 
 
 def test_a_teams_config_that_is_built_on_a_library_is_known():

@@ -112,6 +112,23 @@ MRLM = {
     "model.model_name_or_path": "a/b",
     "policy_env.env_type": "math",
 }
+VERL = {
+    "algorithm.adv_estimator": "grpo",
+    "data.train_files": "train.parquet",
+    "data.val_files": "test.parquet",
+    "actor_rollout_ref.model.path": "a/b",
+    "actor_rollout_ref.rollout.n": 8,
+    f"{VAL}.do_sample": True,
+    "trainer.logger": ["wandb"],
+    "trainer.project_name": "p",
+}
+TRL = {
+    "model_name_or_path": "a/b",
+    "dataset_name": "rows.jsonl",
+    "num_generations": 8,
+    "per_device_train_batch_size": 16,
+    "reward_funcs": None,
+}
 # Files that together make every key count; a key counts if it counts in one of them.
 FILES = {
     "drmas": [
@@ -121,6 +138,7 @@ FILES = {
         MATH_TEAM | {"algorithm.use_kl_in_reward": True, "trainer.logger": ["wandb"]},
         MATH_TEAM | {"algorithm.adv_estimator": "gae", "algorithm.group_by_agent_id": False},
         MATH_TEAM | {"actor_rollout_ref.model.lora_rank": 8},
+        MATH_TEAM | {"algorithm.adv_estimator": "gigpo", "algorithm.gigpo.similarity_thresh": 0.9},
         MATH_TEAM | {"algorithm.adv_estimator": "gigpo", "algorithm.gigpo.enable_similarity": True,
                      "data.filter_overlong_prompts": True},
         {k: v for k, v in MATH_TEAM.items() if k not in ("agent.model_ids", f"{VAL}.do_sample")},
@@ -157,6 +175,18 @@ FILES = {
         COACHED | {"workflow_args.use_vertex_ai": True},
         TABLES,
         FIRST_TOOL,
+    ],
+    "verl": [
+        VERL,
+        VERL | {f"{ACTOR}.use_kl_loss": True, f"{VAL}.do_sample": False},
+        VERL | {"algorithm.use_kl_in_reward": True, "data.filter_overlong_prompts": True},
+        VERL | {"algorithm.adv_estimator": "gae", "critic.model.path": "c/d"},
+        VERL | {"actor_rollout_ref.model.lora_rank": 8, "trainer.total_training_steps": 5},
+    ],
+    "trl": [
+        TRL,
+        TRL | {"use_peft": True, "eval_strategy": "steps", "eval_steps": 10, "num_iterations": 2},
+        TRL | {"steps_per_generation": 4, "loss_type": "dr_grpo", "reward_funcs": "a"},
     ],
     "mrlm": [
         MRLM,
@@ -236,6 +266,20 @@ OTHER = {
     "train_max_tokens_per_gpu": 999,
     "algorithm.gigpo.enable_similarity": False,
     "sft.collect_every": 5,
+    "lr_scheduler_type": "cosine",
+    "scale_rewards": "batch",
+    "loss_type": "grpo",
+    "importance_sampling_level": "sequence",
+    "torch_dtype": "bfloat16",
+    "dtype": "bfloat16",
+    "report_to": "wandb",
+    "eval_strategy": "steps",
+    "lora_target_modules": ["q_proj"],
+    "reward_weights": [2.0],
+    "max_steps": 7,
+    "per_device_train_batch_size": 32,
+    "generation_batch_size": 64,
+    "steps_per_generation": 2,
     "dpo.loss_type": "ipo",
     "training.lr_scheduler": "cosine",
     "model.lora_target_modules": ["q_proj"],
@@ -271,7 +315,7 @@ OTHER = {
 
 def other(name: str, default: object) -> object:
     """A value that is not the default."""
-    if name in OTHER:
+    if name in OTHER and OTHER[name] != default:
         return OTHER[name]
     if isinstance(default, bool):
         return not default

@@ -23,14 +23,15 @@ def import_config(
         ),
     ],
     source: Annotated[
-        str | None, typer.Option("--from", metavar="mrlm|drmas|marti|marti_v1", help="Whose files.")
+        str | None,
+        typer.Option("--from", metavar="mrlm|drmas|marti|marti_v1|verl|trl", help="Whose files."),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="YAML file; default: the output.")] = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Write what has a counterpart, leave out the rest.")
     ] = False,
 ) -> None:
-    """Make a config of another framework's: MRLM's YAML, Dr. MAS's or MARTI's run scripts."""
+    """Make a config of one of MRLM, Dr. MAS, MARTI, verl or TRL."""
     with ends_at_once():
         from rolecall.importers.importing import import_files
 

@@ -49,8 +49,6 @@ def read_text(path: Path) -> str:
 
 # What configs of libraries for single models hold, of which teams are made elsewhere.
 LIBRARIES = {
-    "verl": ("actor_rollout_ref", "verl.trainer"),
-    "TRL": ("num_generations", "max_completion_length", "per_device_train_batch_size", "trl "),
     "OpenRLHF": ("openrlhf.cli", "n_samples_per_prompt"),
 }
 

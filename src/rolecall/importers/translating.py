@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rolecall.config import registry
 from rolecall.core.errors import ConfigError
 from rolecall.core.json_types import JsonObject, JsonValue
-from rolecall.importers import drmas, marti, marti_v1, mrlm
+from rolecall.importers import drmas, marti, marti_v1, mrlm, trl, verl
 from rolecall.importers.keys import (
     EDIT,
     Framework,
@@ -26,7 +26,7 @@ from rolecall.importers.keys import (
 )
 
 FRAMEWORKS: dict[str, Framework] = {
-    module.FRAMEWORK.name: module.FRAMEWORK for module in (mrlm, drmas, marti, marti_v1)
+    module.FRAMEWORK.name: module.FRAMEWORK for module in (mrlm, drmas, marti, marti_v1, verl, trl)
 }
 
 # Keys of ours whose text a script may compute: it becomes an edit, or is left out.

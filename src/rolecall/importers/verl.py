@@ -1,0 +1,103 @@
+"""Makes a config of ours from a script or YAML of plain verl: a team of one agent."""
+
+from __future__ import annotations
+
+from rolecall.importers import drmas_keys
+from rolecall.importers.drmas_keys import ACTOR, MODEL, ROLLOUT
+from rolecall.importers.keys import Framework, Given, Key, Tree, becomes, ignore, read, set_key
+from rolecall.importers.verl_parts import (
+    build_policy,
+    set_amounts,
+    set_loss,
+    set_rows,
+    set_trackers,
+)
+
+ESTIMATOR = "algorithm.adv_estimator"
+ESTIMATORS = {
+    "grpo": "grpo",
+    "gae": "ppo",
+    "rloo": "rloo",
+    "remax": "remax",
+    "reinforce_plus_plus": "reinforce_pp",
+    "reinforce_plus_plus_baseline": "reinforce_pp_baseline",
+}
+DATA = "rewards come from the environment math; name another one for other rows"
+# What Dr. MAS adds to verl, and what its scripts take the place of.
+OF_TEAMS = ("agent.", "env.", "algorithm.gigpo.", "algorithm.group_by_agent_id", "algorithm.filter",
+            drmas_keys.OWN, f"{ACTOR}.use_invalid", f"{ACTOR}.invalid_action")  # fmt: skip
+KEYS: dict[str, Key] = {
+    **{name: key for name, key in drmas_keys.KEYS.items() if not name.startswith(OF_TEAMS)},
+    "data.reward_fn_key": ignore(DATA),
+    "custom_reward_function.path": read("rewards"),
+    "custom_reward_function.name": ignore("the function that the file names"),
+    "reward_model.reward_manager": ignore(DATA),
+    f"{ACTOR}.ppo_mini_batch_size": read("algorithm.minibatches", 256),
+    f"{ACTOR}.entropy_coeff": becomes("algorithm.entropy", 0.0),
+    f"{ROLLOUT}.n": becomes("rollout.group_size", 1),
+    f"{ROLLOUT}.val_kwargs.n": read("evaluation.samples", 1),
+    "data.seed": becomes("trainer.seed"),
+}
+DIFFERS = (
+    "A prompt that is longer than data.max_prompt_length is cut there; here it stays whole.",
+    "Rewards are those of the environment math: 1 for a right answer.",
+)
+
+
+def build(given: Given) -> Tree:
+    """Return a team of one agent that answers each question once."""
+    config: Tree = {"team": {"solver": {"policy": "solver"}}, "policies": {}}
+    config["policies"]["solver"] = build_policy(
+        given, given[f"{MODEL}.path"], given[f"{ACTOR}.optim.lr"]
+    )
+    if given[f"{MODEL}.path"] is None:
+        given.mark_missing(config, "policies.solver.base", "the model")
+    set_key(config, "workflow.name", "single")
+    set_key(config, "environment.name", "math")
+    set_rows(given, config)
+    if given["custom_reward_function.path"] is not None:
+        what = f"path/to/file.py:name of {given['custom_reward_function.path']}, as rewards here"
+        given.mark_missing(config, "rewards", what)
+    _algorithm(given, config)
+    set_amounts(given, config, samples=f"{ROLLOUT}.val_kwargs.n")
+    set_trackers(given, config)
+    return config
+
+
+def _algorithm(given: Given, config: Tree) -> None:
+    name = ESTIMATORS.get(given[ESTIMATOR])
+    if name is None:
+        given.mark_missing(
+            config, "algorithm.name", f"{given[ESTIMATOR]} there, which is not known here"
+        )
+        given.silence([ESTIMATOR], "algorithm.name is to fill in")
+    loss = given[f"{ACTOR}.policy_loss.loss_mode"]
+    if loss == "gspo" and name == "grpo":
+        name = "gspo"
+    elif loss != "vanilla":
+        given.refuse(f"{ACTOR}.policy_loss.loss_mode", f"no loss {loss!r} with {name}")
+    if name == "ppo" and given["critic.model.path"]:
+        name = "ppo_critic"
+        set_key(config, "critics.token", {"base": given["critic.model.path"], "optimizer": {}})
+    elif name == "ppo":
+        set_key(config, "critics.agent", {"optimizer": {}})
+    else:
+        given.silence([key for key in KEYS if key.startswith("critic.")], f"{name} has no critic")
+    if name is not None:
+        set_key(config, "algorithm.name", name)
+    if name in ("grpo", "gspo") and not given["algorithm.norm_adv_by_std_in_grpo"]:
+        set_key(config, "algorithm.std", "none")
+    share = given["data.train_batch_size"] / given[f"{ACTOR}.ppo_mini_batch_size"]
+    set_key(config, "algorithm.minibatches", max(1, round(share)))
+    set_loss(given, config)
+
+
+FRAMEWORK = Framework(
+    name="verl",
+    title="verl",
+    marks=("actor_rollout_ref", "verl.trainer"),
+    own_marks=("actor_rollout_ref", "verl.trainer"),
+    keys=KEYS,
+    build=build,
+    differs=DIFFERS,
+)
