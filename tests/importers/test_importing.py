@@ -151,7 +151,7 @@ def test_marti_s_own_spellings_and_prompts_are_read(capsys):
     assert config.team["debater0"].system == "Put the answer within \\boxed{}."
     assert config.workflow.options["rounds"] == 3
     assert config.algorithm.options["clip_high"] == 0.28
-    assert config.trainer.steps == 5
+    assert config.trainer.epochs == 1
 
 
 def test_hydra_lines_and_its_yaml_are_read_together(capsys):

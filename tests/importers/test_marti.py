@@ -99,7 +99,8 @@ def test_a_script_takes_the_yaml_that_it_names_and_what_that_names(folder):
     assert config["algorithm"]["clip_low"] == 0.3  # default.yaml differs from ours here
     assert (config["algorithm"]["lam"], config["algorithm"]["clip_value"]) == (0.95, 0.2)
     assert config["evaluation"]["greedy"] is True
-    assert config["trainer"]["steps"] == 3  # of 30 of the 40 rows
+    assert config["trainer"]["epochs"] == 1
+    assert config["rollout"]["max_tasks"] == 30
     assert config["workflow"]["asks"] == [
         "Think, then write \\boxed{}.",
         "The others say:\n[responses_str]\n\nAnswer once more:",

@@ -336,7 +336,7 @@ def table(*fates: str) -> list[tuple[str, str]]:
 
 
 def made(name: str, values: dict) -> tuple[dict, list[tuple[str, str]]]:
-    found = translate(values, FRAMEWORKS[name], rows=4096)
+    found = translate(values, FRAMEWORKS[name])
     return found.config, [(line.key, line.said) for line in found.refused_lines]
 
 
@@ -495,16 +495,14 @@ def test_long_prompts_are_left_out_where_they_are_there():
 
 
 def test_marti_agents_keep_the_lines_of_their_prompts_that_name_no_variable():
-    found = translate(CHAIN_RUN, FRAMEWORKS["marti"], rows=160, steps=None)
+    found = translate(CHAIN_RUN, FRAMEWORKS["marti"])
     team = found.config["team"]
     assert team["generator"]["system"] == "Think."
     assert "Do not solve the problem" in team["verifier"]["system"]  # ours, as theirs is code
     assert team["refiner"]["trainable"] is False
-    assert found.config["trainer"]["steps"] == 10
-    assert found.config["policies"]["verifier"]["optimizer"]["warmup_steps"] == 0
-    unknown = translate(CHAIN_RUN, FRAMEWORKS["marti"])
-    assert unknown.config["trainer"]["steps"] == EDIT
-    assert "trainer.steps" in unknown.edits
+    assert found.config["trainer"]["epochs"] == 1
+    assert found.config["policies"]["verifier"]["optimizer"]["warmup_ratio"] == 0.03
+    assert not found.edits
 
 
 def test_a_computed_value_and_a_missing_team_are_named():

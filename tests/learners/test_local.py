@@ -133,6 +133,12 @@ def test_three_broken_updates_in_a_row_stop_the_run(model_folder):
 def test_the_learning_rate_warms_up_and_falls():
     linear = Optimizer(lr=1.0, warmup_steps=3, schedule="linear")
     assert [linear.lr_at(u, total=7) for u in range(7)] == [0.25, 0.5, 0.75, 1.0, 0.75, 0.5, 0.25]
+    share = Optimizer(lr=1.0, warmup_ratio=0.4, schedule="linear")  # 3 of 7, rounded
+    assert [share.lr_at(u, total=7) for u in range(7)] == [
+        linear.lr_at(u, total=7) for u in range(7)
+    ]
+    with pytest.raises(ValueError, match="warmup_steps and warmup_ratio say the same"):
+        Optimizer(warmup_steps=3, warmup_ratio=0.4)
     cosine = Optimizer(lr=2.0, schedule="cosine")
     assert cosine.lr_at(5, total=10) == pytest.approx(1.0)
     assert Optimizer(lr=3.0).lr_at(9, total=10) == 3.0

@@ -84,3 +84,22 @@ def test_a_run_of_epochs_is_recorded_with_its_steps_and_goes_on_with_more(rows, 
         "after_step": 2,
         "changes": {"trainer.epochs": [1.0, 2.0], "trainer.steps": [2, 4]},
     }
+
+
+def test_a_subset_of_the_tasks_is_drawn_by_the_seed(rows):
+    subsets = []
+    for seed in (0, 0, 1):
+        config = load_config(rows, f"trainer={{epochs: 2, seed: {seed}}}", "rollout.max_tasks=3")
+        run = build(validate(config))
+        assert run.config.trainer.steps == 6
+        subsets.append([task.id for task in run.sampler.train])
+    assert subsets[0] == subsets[1] != subsets[2]
+    assert all(len(names) == 3 and names == sorted(names) for names in subsets)
+    every = build(validate(load_config(rows, "trainer={epochs: 1}", "rollout.max_tasks=100")))
+    assert len(every.sampler.train) == 7
+
+
+def test_a_subset_of_tasks_without_end_is_refused(rows):
+    config = load_config(rows, "rollout.max_tasks=3", "environment={name: math}")
+    with pytest.raises(ConfigError, match=r"rollout\.max_tasks has no effect"):
+        build(validate(config))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -29,13 +29,22 @@ class Optimizer(BaseModel):
     """Schedule of the learning rate after the warm-up; linear and cosine end at 0."""
     warmup_steps: int = Field(0, ge=0, le=1_000_000_000)
     """Number of updates over which the learning rate rises from 0."""
+    warmup_ratio: float = Field(0.0, ge=0, lt=1)
+    """Share of all updates of the run over which the learning rate rises, instead of a number."""
+
+    @model_validator(mode="after")
+    def _warm_up_once(self) -> Self:
+        if self.warmup_steps and self.warmup_ratio:
+            raise ValueError("warmup_steps and warmup_ratio say the same; remove one of them")
+        return self
 
     def lr_at(self, update: int, *, total: int) -> float:
         """Learning rate of update 0, 1, ... of `total`."""
         assert self.lr is not None
-        if update < self.warmup_steps:
-            return self.lr * (update + 1) / (self.warmup_steps + 1)
-        share = (update - self.warmup_steps) / max(1, total - self.warmup_steps)
+        warmup = self.warmup_steps or round(self.warmup_ratio * total)
+        if update < warmup:
+            return self.lr * (update + 1) / (warmup + 1)
+        share = (update - warmup) / max(1, total - warmup)
         fall = {
             "constant": 1.0,
             "linear": 1.0 - share,

@@ -263,6 +263,8 @@ class RolloutConfig(Section):
     """Most repeats, with new seeds, of an episode that failed for a reason outside of its code."""
     concurrency: int = Field(256, ge=1, le=10_000_000)
     """Most episodes that are played at once."""
+    max_tasks: int | None = Field(None, ge=1, le=1_000_000_000)
+    """Train on this many tasks only, drawn from a finite train split by trainer.seed."""
     max_prompt_tokens: int | None = Field(None, ge=1, le=1_000_000_000)
     """Leave out the tasks, held-out ones too, whose prompt takes more tokens than this for every
     agent, with the agent's system prompt and chat template around it; one line counts them."""

@@ -63,7 +63,7 @@ KEYS: dict[str, Key] = {
     f"{OWN}.optim.lr": read("policies.*.optimizer.lr"),
     f"{ACTOR}.optim.weight_decay": becomes("policies.*.optimizer.weight_decay", 0.01),
     f"{ACTOR}.optim.lr_warmup_steps": read("policies.*.optimizer.warmup_steps"),
-    f"{ACTOR}.optim.lr_warmup_steps_ratio": refuse("give lr_warmup_steps", 0, 0.0),
+    f"{ACTOR}.optim.lr_warmup_steps_ratio": read("policies.*.optimizer.warmup_ratio", 0.0),
     f"{ACTOR}.optim.warmup_style": read("policies.*.optimizer.schedule", "constant"),
     f"{ACTOR}.grad_clip": becomes("policies.*.optimizer.clip", 1.0),
     f"{ACTOR}.ppo_mini_batch_size": refuse(

@@ -15,12 +15,11 @@ from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.key_lines import locate_keys
-from rolecall.importers.keys import Framework, Tree, get_key, set_key
+from rolecall.importers.keys import Framework, Tree, set_key
 from rolecall.importers.reading import guess, parse_value, read_text, read_values
 from rolecall.importers.translating import (
     FRAMEWORKS,
     Translation,
-    count_rows,
     find_edits,
     translate,
 )
@@ -30,7 +29,6 @@ from rolecall.setup.plan import load_plan
 # What stands for values that are still to be given while the rest is checked, by last part.
 STAND_INS: JsonObject = {
     "steps": 1,
-    "warmup_steps": 0,
     "base": "model",
     "train": "rows",
     "test": "rows",
@@ -106,18 +104,13 @@ def _framework(source: str | None, text: str) -> Framework:
 
 
 def _translated(values: JsonObject, framework: Framework, overrides: list[str]) -> Translation:
-    """Translate twice, because steps are known only when the rows of the training file are
-    counted."""
     settings = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise ConfigError(f"{override!r} is not an override: write key.sub=value")
         settings[key] = parse_value(value)
-    steps = settings.get("trainer.steps")
-    first = translate(values, framework, steps=steps)
-    train = settings.get("environment.train", get_key(first.config, "environment.train"))
-    translated = translate(values, framework, rows=count_rows(train), steps=steps)
+    translated = translate(values, framework, steps=settings.get("trainer.steps"))
     for key, value in settings.items():
         if key in NAMED:
             translated.config[key] = {"name": value}

@@ -71,7 +71,6 @@ class Given:
 
     values: JsonObject
     keys: dict[str, Key]
-    rows: int | None = None  # of the training file, where it could be counted
     steps: int | None = None  # that the user asks for
     problems: dict[str, str] = field(default_factory=dict)  # their key -> why it is refused
     idle: dict[str, str] = field(default_factory=dict)  # their key -> why it says nothing here

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import (
-    EDIT,
     Given,
     Tree,
     is_unknown,
@@ -65,7 +64,7 @@ def set_policies(given: Given, config: Tree, *, schedule: str) -> None:
 
 
 def set_amounts(given: Given, config: Tree, *, answers: int, warmup: int | None = None) -> None:
-    """Translate steps and the optimizer steps in each; the warm-up is a share of all of these.
+    """Translate the length of the run, its optimizer steps, and the warm-up.
 
     answers: of an agent in an episode, each a sample there; warmup: its optimizer steps, if they
         are given as a number.
@@ -78,31 +77,26 @@ def set_amounts(given: Given, config: Tree, *, answers: int, warmup: int | None 
         given.refuse("train_batch_size", f"{episodes} turns are not batches of {batch}")
     elif episodes < batch:
         given.refuse("train_batch_size", f"a step has {episodes} turns only")
-    _set_steps(given, config)
-    steps = config["trainer"]["steps"]
-    updates = minibatches * given["max_epochs"]  # in a step
-    share = given["lr_warmup_ratio"]
-    for name in trained_policies(config) if share or warmup else []:
-        key = f"policies.{name}.optimizer.warmup_steps"
-        if warmup is not None:
-            set_key(config, key, warmup)
-        elif steps != EDIT:
-            set_key(config, key, round(share * steps * updates))
-        else:
-            given.mark_missing(config, key, f"{share} of {updates} times the steps")
+    _set_length(given, config)
+    for name in trained_policies(config):
+        if warmup:
+            set_key(config, f"policies.{name}.optimizer.warmup_steps", warmup)
+        elif warmup is None and given["lr_warmup_ratio"]:
+            key = f"policies.{name}.optimizer.warmup_ratio"
+            set_key(config, key, given["lr_warmup_ratio"])
 
 
-def _set_steps(given: Given, config: Tree) -> None:
-    """Set the number of steps, if the user gives it or the rows could be counted."""
-    steps, most = given.steps, given["max_samples"]
-    if steps is None and given.rows is not None:
-        rows = given.rows if most is None else min(given.rows, int(most))
-        steps = given["num_episodes"] * (rows // given["rollout_batch_size"])
-    set_key(config, "trainer.steps", steps or EDIT)
-    if not steps:
-        what = f"{given['num_episodes']} times the rows over rollout_batch_size"
-        bound = f", at most {most} rows" if most else ""
-        given.edits["trainer.steps"] = what + bound
+def _set_length(given: Given, config: Tree) -> None:
+    """Set the length of the run, and how many of the tasks it trains on."""
+    if given.steps:
+        set_key(config, "trainer.steps", given.steps)
+    else:
+        set_key(config, "trainer.epochs", given["num_episodes"])
+    most = given["max_samples"]
+    if most is not None and most < NEVER:
+        set_key(config, "rollout.max_tasks", int(most))
+    else:
+        given.silence(["max_samples"], "more than there are rows")
 
 
 def set_evaluation(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -77,17 +76,15 @@ def translate(
     values: JsonObject,
     framework: Framework,
     *,
-    rows: int | None = None,
     steps: int | None = None,
 ) -> Translation:
-    """Translate values of another framework. `rows` of the training file and `steps` cannot be read
-    from the values.
+    """Translate values of another framework. `steps`: length of the run that the user asks for.
 
     Raises ConfigError for a key that the framework does not have.
     """
     check_known(values, framework)
     check_types(values, framework)
-    theirs = Given(values, framework.keys, rows=rows, steps=steps)
+    theirs = Given(values, framework.keys, steps=steps)
     try:
         config = framework.build(theirs)
     except (TypeError, AttributeError, ValueError, LookupError, ArithmeticError) as error:
@@ -225,18 +222,6 @@ def _value(value: JsonValue) -> str:
                          for item in value)  # fmt: skip
     text = " ".join(str(value).split())
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
-
-
-def count_rows(sources: JsonValue) -> int | None:
-    """Rows of the training files, where all of them are on this machine; None otherwise."""
-    from rolecall.data.data_locations import locate
-    from rolecall.data.files import read_rows
-
-    listed = sources if isinstance(sources, list) else [sources]
-    names = [str(one) for one in listed if one]
-    if not names or not all(Path(name).expanduser().exists() for name in names):
-        return None
-    return sum(1 for name in names for _ in read_rows(locate(name, split="train")))
 
 
 def find_edits(config: Tree, prefix: str = "") -> list[str]:

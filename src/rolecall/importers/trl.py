@@ -42,7 +42,7 @@ KEYS: dict[str, Key] = {
     "learning_rate": becomes("policies.*.optimizer.lr", 1e-6),
     "lr_scheduler_type": read("policies.*.optimizer.schedule", "linear"),
     "warmup_steps": becomes("policies.*.optimizer.warmup_steps", 0),
-    "warmup_ratio": refuse("give warmup_steps", 0, 0.0),
+    "warmup_ratio": becomes("policies.*.optimizer.warmup_ratio", 0.0),
     "weight_decay": becomes("policies.*.optimizer.weight_decay", 0.0),
     "max_grad_norm": becomes("policies.*.optimizer.clip", 1.0),
     "adam_beta1": read("policies.*.optimizer.betas", 0.9),

@@ -17,6 +17,10 @@ def build_policy(given: Given, model: JsonValue, rate: JsonValue) -> Tree:
     warmup = given[f"{ACTOR}.optim.lr_warmup_steps"]
     if warmup is not None and warmup > 0:
         optimizer["warmup_steps"] = warmup
+        ratio = [f"{ACTOR}.optim.lr_warmup_steps_ratio"]
+        given.silence(ratio, "lr_warmup_steps says it")
+    elif given[f"{ACTOR}.optim.lr_warmup_steps_ratio"]:
+        optimizer["warmup_ratio"] = given[f"{ACTOR}.optim.lr_warmup_steps_ratio"]
     styles = {"constant": "constant", "cosine": "cosine"}
     style = given.choose(f"{ACTOR}.optim.warmup_style", styles, "no such schedule")
     if style == "cosine":

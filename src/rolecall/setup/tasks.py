@@ -6,10 +6,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rolecall.config.schema import Config
 from rolecall.config.user_code_location import as_users_error
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.interfaces.environment import ENDLESS, Environment
+from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.environments import validation
 from rolecall.environments.math.rows import duplicate_questions
@@ -36,6 +39,7 @@ def read_tasks(config: Config, environment: Environment) -> Tasks:
     """Read the tasks; raises ConfigError for invalid ones, or if no step can be sampled."""
     train, test = _splits(config, environment)
     train, chosen_on = _validation(config, environment, train)
+    train = _draw_subset(config, train)
     held = [*test, *chosen_on]
     _check_sources(config, held)
     for tasks in train.parts.values() if isinstance(train, Mixture) else [train]:
@@ -88,6 +92,19 @@ def _validation(
         raise
     except ValueError as error:
         raise ConfigError(f"evaluation.validation: {error}") from error
+
+
+def _draw_subset(config: Config, train: Sequence[Task]) -> Sequence[Task]:
+    """Return `rollout.max_tasks` of the train tasks, in their order."""
+    most = config.rollout.max_tasks
+    if most is None:
+        return train
+    if isinstance(train, Mixture) or len(train) >= ENDLESS:
+        raise ConfigError("rollout.max_tasks has no effect on generated or mixed tasks; remove it")
+    if most >= len(train):
+        return train
+    random = np.random.default_rng(derive_seed(config.trainer.seed, "train subset"))
+    return [train[int(index)] for index in sorted(random.permutation(len(train))[:most])]
 
 
 def _sampler(config: Config, train: Sequence[Task]) -> TaskSampler:
