@@ -115,7 +115,7 @@ def test_what_the_world_showed_next_has_a_weight_of_its_own():
     ("options", "said"),
     [
         ({"weigh": "reward", "pairs": True}, "--pairs: weigh has no effect on pairs"),
-        ({"world_weight": 0.5}, "world_weight has no effect without what the world showed"),
+        ({"world_weight": 0.5}, "^--world-weight has no effect .*; write --imitate both"),
         ({"weigh": "length"}, "--weigh: "),
     ],
 )

@@ -80,6 +80,8 @@ def _as_option(problem: str) -> str:
     ...`.
     """
     key, _, message = problem.partition(": ")
+    if not key and message.startswith("world_weight"):
+        return "--world-weight has no effect without what the world showed; write --imitate both"
     if not key:
         return f"--pairs: {message.partition(' (it is ')[0]}"
     name = "agent" if key == "agents" else key.replace("_", "-")
