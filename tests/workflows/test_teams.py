@@ -494,6 +494,30 @@ def test_an_agent_acts_until_the_world_is_done(model_folder):
     assert len(few.turns) == 2
 
 
+def test_a_long_conversation_is_replaced_by_a_summary_of_the_agent(model_folder):
+    says = {"actor": ["down 1", "down 2", "all is down", "down 3", "down 4", "still", "up"]}
+    options = {"max_turns": 5, "summarize_every": 2}
+    episode = play_team(model_folder, multi_turn, says, world=Stairs, options=options)
+    assert [turn.text for turn in episode.turns] == says["actor"]
+    summary, after, last = episode.turns[2], episode.turns[3], episode.turns[6]
+    assert "down 1" in shown(summary)
+    assert "Sum up in a few sentences" in shown(summary)
+    assert "all is down" in shown(after)
+    assert "height 0" in shown(after)
+    assert not any(text in shown(after) for text in ("down 1", "down 2", "Sum up"))
+    assert "all is down" not in shown(last)
+    assert "still" in shown(last)
+    assert summary.id in after.parents
+    assert [turn.world_rewards.get("step") for turn in episode.turns] == [None] * 6 + [1.0]
+
+
+def test_a_conversation_that_ends_first_has_no_summary(model_folder):
+    says = {"actor": ["up", "up"]}
+    options = {"summarize_every": 2}
+    episode = play_team(model_folder, multi_turn, says, world=Stairs, options=options)
+    assert [turn.text for turn in episode.turns] == ["up", "up"]
+
+
 @workflow
 async def two_drafts(team, task, world):
     """The solver speaks twice on one observation, and once more on a new one that looks alike."""

@@ -185,6 +185,12 @@ def collect(
             metavar="agent|world|both", help="What agents said, or what the world showed next."
         ),
     ] = "agent",
+    weigh: Annotated[
+        str, typer.Option(metavar="alike|reward", help="How much a row counts for sft.")
+    ] = "alike",
+    world_weight: Annotated[
+        float, typer.Option(help="How much a row of what the world showed next counts.")
+    ] = 1.0,
     checkpoint: Annotated[str, typer.Option(help="Of a run: latest, step-N or best.")] = "latest",
     played: Annotated[
         str | None,
@@ -208,6 +214,7 @@ def collect(
         raise ConfigError(f"--model {model[0]}: {source} has its models; write policies.NAME.base")
     choices: Options = {"least": least, "step_least": step_least, "best_of": best_of}
     choices |= {"pairs": pairs, "agents": agent or [], "imitate": imitate}
+    choices |= {"weigh": weigh, "world_weight": world_weight}
     with people_on_stderr(json_file):
         result = command(
             source,

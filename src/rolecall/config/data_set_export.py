@@ -30,6 +30,11 @@ class CollectConfig(Section):
     imitate: Literal["agent", "world", "both"] = "agent"
     """Imitate what agents said, what the world showed them next, or both. `least`, `step_least` and
     `best_of` select among what agents said; the world's answers are all kept."""
+    weigh: Literal["alike", "reward"] = "alike"
+    """How much a row counts for sft: all alike, or by its reward. Rows that earned nothing are then
+    left out."""
+    world_weight: float = Field(1.0, gt=0, le=1000)
+    """How much a row of what the world showed next counts, beside 1 for what an agent said."""
     agents: list[str] = []
     """Keep only turns of these agents; by default of all that are trained."""
 
@@ -37,6 +42,12 @@ class CollectConfig(Section):
     def _check_effects(self) -> CollectConfig:
         if self.pairs and self.imitate != "agent":
             raise ValueError("imitate has no effect on pairs; leave one of the two out")
+        if self.pairs and self.weigh != "alike":
+            raise ValueError("weigh has no effect on pairs; leave one of the two out")
+        if self.imitate == "agent" and self.world_weight != 1.0:
+            raise ValueError(
+                "world_weight has no effect without what the world showed; write imitate=both"
+            )
         if self.pairs and self.best_of is not None:
             raise ValueError(
                 "best_of has no effect on pairs, which need bad attempts beside good ones; leave "
@@ -69,6 +80,8 @@ def _as_option(problem: str) -> str:
     ...`.
     """
     key, _, message = problem.partition(": ")
+    if not key and message.startswith("world_weight"):
+        return "--world-weight has no effect without what the world showed; write --imitate both"
     if not key:
         return f"--pairs: {message.partition(' (it is ')[0]}"
     name = "agent" if key == "agents" else key.replace("_", "-")

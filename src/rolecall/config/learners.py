@@ -16,7 +16,7 @@ Dtype = Literal["float32", "bfloat16", "auto"]
 FLOAT16 = (
     "dtype: float16 is for sampling alone: gradients below 6e-8 are 0 in it, so training needs a "
     "loss that is scaled, by less after each overflow. Write bfloat16, which has the range of "
-    "float32; engine.dtype=float16 with engine.separate_weights=true samples in float16 on a GPU"
+    "float32; `engine: {dtype: float16, separate_weights: true}` samples in float16 on a GPU"
 )
 
 

@@ -202,7 +202,7 @@ class Preferred:
 
 @dataclass(frozen=True, slots=True)
 class Imitated:
-    """1 for each token that is imitated: all, unless a data set marks some as wrong."""
+    """1 for each token that is imitated, or the weight that a data set gives it; 0 is wrong."""
 
     score: float
     made_of: Amounts

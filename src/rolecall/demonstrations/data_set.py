@@ -22,7 +22,7 @@ _COMMON = {"id": "text", "task": "text", "agent": "text", "prompt": "messages"}
 _AS_SAMPLED = {"prompt_ids": "ints", "tokenizer": "text"}
 COLUMNS = {  # kind of data set -> column -> type, as `rows.writing` knows them
     "demonstrations": _COMMON
-    | {"completion": "text", "finish": "text", "reward": "number"}
+    | {"completion": "text", "finish": "text", "reward": "number", "weight": "number"}
     | _AS_SAMPLED
     | {"completion_ids": "ints"},
     "preferences": _COMMON
@@ -47,10 +47,17 @@ def make_rows(
     turns = [(episode, turn) for episode, turn in turns if turn.chosen]
     rows: list[Row] = []
     if options.imitate != "world":
-        rows += _imitated(turns, options, tokenizers)
+        rows += _weighed(_imitated(turns, options, tokenizers), options)
     if options.imitate != "agent":
-        rows += _next_states(turns)
+        rows += _next_states(turns, options.world_weight)
     return rows
+
+
+def _weighed(rows: list[Row], options: CollectConfig) -> list[Row]:
+    """Return rows with their rewards as weights, if that is asked, without those that earned 0."""
+    if options.weigh == "alike":
+        return rows
+    return [row | {"weight": row["reward"]} for row in rows if row["reward"] > 0]
 
 
 def _imitated(
@@ -84,7 +91,7 @@ def _is_worth_it(episode: Episode, turn: Turn, options: CollectConfig) -> bool:
     return right and _earned_enough(episode.outcome(turn.agent), options)
 
 
-def _next_states(found: list[CreditedTurn]) -> list[Row]:
+def _next_states(found: list[CreditedTurn], weight: float) -> list[Row]:
     """Return rows in which an agent answers with what the world showed after its words.
 
     The world is right whatever an agent did, so these are of all turns after which somebody, the
@@ -101,7 +108,8 @@ def _next_states(found: list[CreditedTurn]) -> list[Row]:
         row = _shared(turn)
         spoken = {"role": "assistant", "content": turn.text}
         row["prompt"] = [*row["prompt"], spoken, {"role": "user", "content": WHAT_NEXT}]
-        rows.append(row | {"id": f"{turn.id}/next", "completion": later.observation})
+        row |= {"id": f"{turn.id}/next", "completion": later.observation}
+        rows.append(row if weight == 1.0 else row | {"weight": weight})
     return rows
 
 

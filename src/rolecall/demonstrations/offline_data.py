@@ -3,7 +3,8 @@
 Preferences have `prompt`, `chosen` and `rejected`, as texts or as lists of chat messages; with
 messages the prompt may be left out, and is then what both conversations begin with. Demonstrations
 have `prompt` and `completion`, likewise, or `messages`, of which all that an assistant says is
-imitated; messages with `weight: 0` are not, and stay in what later ones were shown. What is
+imitated; messages with `weight: 0` are not, and stay in what later ones were shown. Any other
+weight, of a message or of a whole row, is how much it counts. What is
 imitated may also be a list of parts with weights (`parts`). `agent` says whose words they are; by
 default, those of the only trainable agent.
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,9 @@ from rolecall.data.tasks import named_rows
 from rolecall.demonstrations.row_messages import (
     check_asked,
     has_tool_calls,
-    is_imitated,
     read_answer,
     read_messages,
+    read_weight,
     said_in,
 )
 from rolecall.demonstrations.weighted_spans import (
@@ -64,6 +65,7 @@ class Said:
     finish: str = "stop"
     imitated: bool = True  # False: it is only shown to later ones
     parts: tuple[WeightedSpan, ...] = ()  # of the text, where some of it is not imitated
+    weight: float = 1.0  # how much it counts
 
 
 @lru_cache(maxsize=16)
@@ -116,6 +118,8 @@ def demonstrations(
             raise ValueError(
                 f"{where}: only sft imitates parts of an answer; write a text, or remove the row"
             )
+        if not in_parts and any(one.weight not in (0.0, 1.0) for one in answers):
+            raise ValueError(f"{where}: weight: only sft weighs answers; write 0 or 1")
         groups.append([make_episode(answers, agent, place=where, name=name)])
     return groups
 
@@ -223,6 +227,9 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int, *, pla
             words = controls(tokenizer).broken(said.text, own=OWN)
             written = write_turn(tokenizer, messages, words, options=options)
             tokens = write_ids(tokenizer, prompt, written)
+    if said.imitated and said.weight != 1.0:
+        whole = np.ones(len(tokens), dtype=np.float32) if imitated is None else imitated
+        imitated = whole * np.float32(said.weight)
     return Turn(
         id=f"{episode}/{index}",
         task=task.id,
@@ -242,8 +249,17 @@ def _turn(said: Said, agent: Agent, task: Task, episode: str, index: int, *, pla
 
 
 def _imitated(row: JsonObject, place: str, agent: Agent) -> list[Said]:
-    """Return all that the agent says in a demonstration, each time with what it was shown
-    before."""
+    """Return all that the agent says in a demonstration, each time with what it was shown before.
+
+    The weight of the row multiplies those of its messages.
+    """
+    weight = read_weight(row, place)
+    if not weight:
+        raise ValueError(f"{place}: weight: a row of weight 0 teaches nothing; leave it out")
+    return [replace(one, weight=one.weight * weight) for one in _answers(row, place, agent)]
+
+
+def _answers(row: JsonObject, place: str, agent: Agent) -> list[Said]:
     if _has_tokens(row, ("completion",), place, agent):
         if is_parts(row.get("completion")):
             raise ValueError(
@@ -255,12 +271,12 @@ def _imitated(row: JsonObject, place: str, agent: Agent) -> list[Said]:
     if row.get("messages"):
         messages = read_messages(row["messages"], place)
         spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
-        weights = [is_imitated(message, place) for message in row["messages"]]
+        weights = [read_weight(message, place) for message in row["messages"]]
         contents = [
             said_in(message, f"{place}: messages[{number}]") if number in spoken else None
             for number, message in enumerate(row["messages"])
         ]
-        answers = [_said(messages[:i], contents[i], place, imitated=weights[i]) for i in spoken]
+        answers = [_said(messages[:i], contents[i], place, weight=weights[i]) for i in spoken]
     elif row.get("prompt") and row.get("completion"):
         answers = [
             _said(read_messages(row["prompt"], place), read_answer(row["completion"], place), place)
@@ -279,17 +295,18 @@ def _imitated(row: JsonObject, place: str, agent: Agent) -> list[Said]:
     return answers
 
 
-def _said(shown: list[Message], content: Any, place: str, *, imitated: bool = True) -> Said:
+def _said(shown: list[Message], content: Any, place: str, *, weight: float = 1.0) -> Said:
     """Join an answer's parts; where all are right, or all wrong, they need not be told apart."""
     if not is_parts(content):
-        return Said(shown, str(content), imitated=imitated)
+        return Said(shown, str(content), imitated=weight > 0, weight=weight)
     parts = read_spans(content, place)
     right = [span.imitated for span in parts]
     return Said(
         shown,
         "".join(span.text for span in parts),
-        imitated=imitated and any(right),
+        imitated=weight > 0 and any(right),
         parts=() if all(right) or not any(right) else tuple(parts),
+        weight=weight,
     )
 
 

@@ -10,6 +10,8 @@ from rolecall.core.types import Message
 from rolecall.demonstrations.weighted_spans import OWN, is_parts, read_spans
 from rolecall.tools.call_parsing import CLOSE, OPEN
 
+MOST_WEIGHT = 1000.0
+
 
 def read_answer(side: Any, place: str) -> Any:
     """Return what an answer says, as a text or in parts: it is that, or the last of some messages.
@@ -105,11 +107,16 @@ def check_asked(shown: list[Message], place: str) -> None:
         raise ValueError(f"{place}: the prompt does not end with a user message")
 
 
-def is_imitated(message: JsonObject, place: str) -> bool:
-    """Return whether a message is imitated, as in the files of other trainers: `weight` 0 or 1."""
-    weight = message.get("weight")
-    if weight not in (None, 0, 1):
-        raise ValueError(f"{place}: weight: write 0 or 1 (it is {weight!r})")
-    if weight is not None and is_parts(message.get("content")):
+def read_weight(holder: JsonObject, place: str) -> float:
+    """Return how much a message or a row counts: its `weight`, by default 1; 0 is only shown."""
+    weight = holder.get("weight")
+    if weight is None:
+        return 1.0
+    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if not is_number or not 0 <= weight <= MOST_WEIGHT:
+        raise ValueError(
+            f"{place}: weight: write a number from 0 to {MOST_WEIGHT:g} (it is {weight!r})"
+        )
+    if is_parts(holder.get("content")):
         raise ValueError(f"{place}: weight: write it on the message or on its parts, not on both")
-    return weight != 0
+    return float(weight)

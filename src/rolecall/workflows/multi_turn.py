@@ -10,16 +10,30 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
 from rolecall.workflows.base import workflow
 
+SUMMARIZE = (
+    "Sum up in a few sentences what you have done, what you have learned and what is still to do. "
+    "From now on you will see this summary in place of the conversation."
+)
+
 
 @workflow
-async def multi_turn(team: Team, task: Task, world: World, max_turns: PositiveInt = 8) -> Turn:
+async def multi_turn(
+    team: Team,
+    task: Task,
+    world: World,
+    max_turns: PositiveInt = 8,
+    summarize_every: PositiveInt | None = None,
+) -> Turn:
     """Let one agent act until the world ends; each action earns what the world pays for it.
 
     max_turns: most actions.
+    summarize_every: actions after which the agent sums up what happened; from then on it sees the
+        task, its summary and the newest observation. By default it sees the whole conversation.
     """
     seen = team.observation
     messages: list[Said] = [task.prompt] if task.prompt or not seen.text else []
     messages += [seen] if seen.text else []
+    opening = messages[:1]
     for number in range(max_turns):
         action = await team.actor(*messages)
         seen = await world.step("actor", action.visible)
@@ -28,4 +42,7 @@ async def multi_turn(team: Team, task: Task, world: World, max_turns: PositiveIn
         if seen.done or number == max_turns - 1:
             break
         messages += [action, seen]
+        if summarize_every is not None and (number + 1) % summarize_every == 0:
+            summary = await team.actor(*messages, SUMMARIZE)
+            messages = [*opening, summary, seen]
     return action
