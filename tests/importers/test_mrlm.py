@@ -98,7 +98,9 @@ def test_preferences_are_passes_over_their_file():
 def test_imitation_plays_and_trains_in_two_stages():
     config = config_of(IMITATION)
     play, imitate = config["stages"]
-    assert play["collect"] == {"imitate": "both", "least": 0.5}
+    assert play["collect"] == {"imitate": "both", "least": 0.5, "world_weight": 1.0}
+    heavy = config_of(IMITATION.replace("world_model_weight: 0.5", "world_model_weight: 0.25"))
+    assert heavy["stages"][0]["collect"]["world_weight"] == 0.5
     assert play["rollout"] == {"groups": 320}  # 32 in every fifth of 50 epochs
     assert imitate == {"name": "imitate", "from": "play", "rollout": {"groups": 8},
                        "trainer": {"epochs": 50}}  # fmt: skip

@@ -186,11 +186,9 @@ def _stages(given: Given, config: Tree) -> None:
     weights = ("sft.bc_weight", "sft.world_model_weight")
     if mode != "both":
         given.silence(weights, f"sft.mode is {given['sft.mode']}")
-    elif given[weights[0]] == given[weights[1]]:
-        given.silence(weights, "they are equal")
     else:
-        given.refuse("sft.bc_weight", "both kinds of rows count alike")
-        given.refuse("sft.world_model_weight", "both kinds of rows count alike")
+        select["world_weight"] = given[weights[1]] / given[weights[0]]
+        given.placed |= dict.fromkeys(weights, "stages")
     given.notes["sft.collect_every"] = "all of its rounds are played before training begins"
     config["stages"] = [
         {"name": "play", "collect": select, "rollout": {"groups": played}},
