@@ -121,20 +121,14 @@ DRMAS: Names = [
     (
         "examples/drmas_trainer/run_math.sh",
         ["rolecall train drmas_math"],
-        "team, models, learning rate, attempts, tasks of a step, answers of 4,096 ids, dual clip "
-        "and penalty of the script; not its training set (here GSM8K), its two epochs (200 steps), "
-        "its tests while training (one attempt at 110 tasks at temperature 0.6 and top_p 0.95; "
-        "here 8 attempts at 100 as in training) nor what it does with an unreadable verdict "
-        "(approve; here reject). For all of these, import the script",
+        "team, models, numbers, data, epochs and evaluations of the script. Its `eval` is "
+        "`rolecall eval RUN evaluation.tasks=1000 evaluation.samples=16`; the prompts are ours",
     ),
     (
         "examples/drmas_trainer/run_search.sh",
         ["rolecall train drmas_search"],
-        "team, learning rate, attempts, tasks and updates of a step, answers of 800 ids, entropy, "
-        "dual clip and penalty of the script; not its models (Qwen2.5-7B; here 3B-Instruct), its "
-        "one epoch (200 steps), its tests while training (one attempt at 210 tasks at temperature "
-        "0.6 and top_p 0.95, full tests with 16; here 4 attempts at 200 as in training) nor what "
-        "it does with an unreadable verdict (yes; here no). For all of these, import the script",
+        "team, numbers, data, epoch, evaluations and last step of the script; not its models "
+        "(Qwen2.5-7B; here 3B-Instruct). Evaluations draw one attempt at 210 tasks",
     ),
     (
         "examples/search/retriever/retrieval_launch.sh",

@@ -104,5 +104,18 @@ def test_the_recipes_of_dr_mas_have_the_numbers_that_the_documentation_says_they
         assert {policy.optimizer.lr for policy in config.policies.values()} == {1e-6}
     text = (Path(__file__).parents[2] / "docs/coming-from.md").read_text()
     assert "agents and numbers of the script" not in text
-    for what in ("not its training set", "Qwen2.5-7B; here 3B-Instruct", "one attempt at 110"):
-        assert what in text
+    assert "Qwen2.5-7B; here 3B-Instruct" in text
+
+
+def test_the_recipes_of_dr_mas_run_as_long_and_are_evaluated_as_published():
+    for name, epochs, every, tasks, flow in (
+        ("drmas_math", 2, 10, 50, {"rounds": 2, "on_unparsable": "approve"}),
+        ("drmas_search", 1, 5, 30, {"max_steps": 4, "history": 4, "on_unparsable": "yes",
+                                    "last_step": "verdict"}),
+    ):  # fmt: skip
+        config = load(find(name))
+        assert config.trainer.epochs == epochs
+        evaluation = config.evaluation
+        assert (evaluation.every, evaluation.tasks, evaluation.samples) == (every, tasks, 1)
+        assert (evaluation.sampling.temperature, evaluation.sampling.top_p) == (0.6, 0.95)
+        assert config.workflow.options == flow

@@ -114,6 +114,10 @@ def smaller(name: str, config: Config, folder: Path, search_url: str, coach_url:
         changes["policies"] = {"judge": {"engine": {"url": coach_url}}}
     if name == "data_science_coach":
         changes["environment"] |= yours(folder)
+    if name == "drmas_search":  # random words give no verdict, and then two agents never speak
+        changes["workflow"] = {
+            "name": "search_team", "on_unparsable": "no", "last_step": "answer",
+        }  # fmt: skip
     if name == "agentrl_mixed":  # in a family of one task two alike attempts teach nothing
         changes["rollout"]["groups"] = 6
     if name == "spiral_kuhn":  # who moves first is drawn, and random words end the game there

@@ -20,6 +20,7 @@ from rolecall.runs.stage_list import is_staged, read
 from rolecall.runtime.consoles import PlainConsole
 from rolecall.setup.open_environment import Opened, open_components
 from rolecall.setup.plan import Plan, load_plan
+from rolecall.setup.run_length import limit_steps
 from rolecall.setup.validate_algorithms import num_candidates
 from rolecall.setup.validate_models import check_adapters
 from rolecall.storage.run_folder import STAGES, RunFolder
@@ -116,6 +117,11 @@ def describe_plan(plan: Plan, opened: Opened | None) -> Record:
 def _step(plan: Plan, opened: Opened | None) -> Record:
     rollout, evaluation = plan.config.rollout, plan.config.evaluation
     counts: Record = dict.fromkeys(("train", "test", "validation"), "unknown")
+    trainer, steps = plan.config.trainer, None
+    if trainer.epochs is None:
+        steps = trainer.steps
+    elif opened is not None and plan.config.rollout.data is None:
+        steps = limit_steps(plan.config, len(opened.tasks.sampler.train))
     if opened is not None:
         tasks = opened.tasks
         number = len(tasks.sampler.train)
@@ -126,12 +132,18 @@ def _step(plan: Plan, opened: Opened | None) -> Record:
         "attempts": rollout.group_size,
         "candidates": num_candidates(plan.config, plan.workflow),
         "episodes": rollout.groups * rollout.group_size,
-        "steps": plan.config.trainer.steps,
+        "steps": steps,
+        "epochs": trainer.epochs,
         "available_tasks": counts,
         "evaluation_attempts": evaluation.samples,
         "evaluation_sampling": evaluation.sampled_with,
         "rewards": {name: weight for name, (_, weight) in plan.rewards.items()},
     }
+
+
+def _length(step: Record) -> str:
+    steps, epochs = step["steps"], step["epochs"]
+    return f"{epochs:g} epochs" if steps is None else f"{steps} steps"
 
 
 def show(found: Record, console: Console | None = None) -> None:
@@ -143,7 +155,7 @@ def show(found: Record, console: Console | None = None) -> None:
     console.print(agents_table(found["agents"]))
     console.print(
         f"A step: {step['tasks']} tasks x {step['attempts']} attempts = {step['episodes']} "
-        f"episodes; {step['steps']} steps. Tasks: "
+        f"episodes; {_length(step)}. Tasks: "
         + ", ".join(f"{split} {number}" for split, number in step["available_tasks"].items())
         + f"; {_attempts(step)} in an evaluation. Rewards: "
         + ", ".join(f"{name} x {weight:g}" for name, weight in step["rewards"].items())
