@@ -270,12 +270,20 @@ def _rewards(row: Record) -> dict[str, float]:
     return turn.all_rewards
 
 
+def _cap(score: Record) -> str:
+    """Return " (capped from 8: score 0.2 is below 0.5)", or "" where no bound lowered a score."""
+    if score.get("uncapped") is None:
+        return ""
+    return f" (capped from {score['uncapped']:g}: {score['cap']})"
+
+
 def _coach(info: Record) -> str:
     """Return "7 of 10: reasons", a line for each pass; "no score: why" after a failure."""
     first = info.get("coach") or {}
     passes = {"": first, "in hindsight ": first.get("hindsight")}
     lines = [
-        f"{label}{score['score']:g} of 10: {score['reasoning']}"
+        f"{label}{score['score']:g} of {score.get('scale', 10):g}{_cap(score)}: "
+        f"{score['reasoning']}"
         for label, score in passes.items()
         if score
     ]

@@ -139,7 +139,13 @@ def check_coach(config: Config) -> Problems:
         options = reward.options if isinstance(reward, RewardConfig) else {}
         view = options.get("view")
         options |= {f"view.{k}": v for k, v in view.items()} if isinstance(view, dict) else {}
-        for key in ("show_to", "view.ground_truth_roles", "view.team"):
+        rubric, caps = options.get("rubric"), options.get("caps")
+        if isinstance(rubric, dict):
+            options["rubric.agents"] = rubric.get("agents")
+        for number, cap in enumerate(caps if isinstance(caps, list) else ()):
+            options[f"caps.{number}.agents"] = cap.get("agents") if isinstance(cap, dict) else ()
+        named = [key for key in options if key.startswith("caps.")]
+        for key in ("show_to", "view.ground_truth_roles", "view.team", "rubric.agents", *named):
             for agent in options.get(key) or ():
                 if agent not in config.team:
                     near = nearest(agent, [*config.team])
