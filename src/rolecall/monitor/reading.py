@@ -270,11 +270,12 @@ def _rewards(row: Record) -> dict[str, float]:
     return turn.all_rewards
 
 
-def _cap(score: Record) -> str:
-    """Return " (capped from 8: score 0.2 is below 0.5)", or "" where no bound lowered a score."""
-    if score.get("uncapped") is None:
-        return ""
-    return f" (capped from {score['uncapped']:g}: {score['cap']})"
+def describe_score(note: Record) -> str:
+    """Return the score of a coach's note: "4 of 10 (capped from 8: score 0.2 is below 0.5)"."""
+    told = f"{note['score']:g} of {note.get('scale', 10):g}"
+    if note.get("uncapped") is None:
+        return told
+    return f"{told} (capped from {note['uncapped']:g}: {note['cap']})"
 
 
 def _coach(info: Record) -> str:
@@ -282,8 +283,7 @@ def _coach(info: Record) -> str:
     first = info.get("coach") or {}
     passes = {"": first, "in hindsight ": first.get("hindsight")}
     lines = [
-        f"{label}{score['score']:g} of {score.get('scale', 10):g}{_cap(score)}: "
-        f"{score['reasoning']}"
+        f"{label}{describe_score(score)}: {score['reasoning']}"
         for label, score in passes.items()
         if score
     ]

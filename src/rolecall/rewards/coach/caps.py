@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rolecall.core.types import CoachNote, Turn
-from rolecall.rewards.coach.rubric_section import Cap
+from rolecall.rewards.coach.rubric_section import Cap, explain_most
 
 
 class Caps:
@@ -15,10 +15,7 @@ class Caps:
         """Keep the bounds; raises ValueError for one that bounds nothing."""
         for number, cap in enumerate(caps):
             if cap.most >= scale:
-                raise ValueError(
-                    f"caps.{number}.most: {cap.most:g} bounds nothing, as scores are at most "
-                    f"{scale}; write a smaller number"
-                )
+                raise ValueError(f"caps.{number}.most: {explain_most(cap.most, scale)}")
         self.caps = tuple(caps)
 
     def find(self, metrics: Mapping[str, float]) -> list[tuple[Cap, str]]:
@@ -28,7 +25,8 @@ class Caps:
             if cap.metric not in metrics and cap.missing == "error":
                 raise ValueError(
                     f"rewards.coach.caps.{number}.metric: an episode has no {cap.metric!r}; it has "
-                    f"{', '.join(sorted(metrics)) or 'no metrics'} (missing: skip or cap lets it)"
+                    f"{', '.join(sorted(metrics)) or 'no metrics'}; write one of these, or "
+                    f"caps.{number}.missing: skip or cap"
                 )
             if reason := _reason(cap, metrics.get(cap.metric)):
                 found.append((cap, reason))

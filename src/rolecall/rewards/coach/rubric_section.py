@@ -52,6 +52,11 @@ class Rubric(Section):
         return self
 
 
+def explain_most(most: float, scale: int) -> str:
+    """Say what is wrong with a bound that no score is above."""
+    return f"{most:g} bounds nothing, as scores are at most {scale}; write a smaller number"
+
+
 class Cap(Section):
     """A bound on scores of an episode that one of its metrics measures as bad."""
 

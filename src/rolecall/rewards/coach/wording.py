@@ -61,7 +61,6 @@ REQUEST: the request code
 """
 
 
-
 def describe_form(scale: int, *, structured: bool, ground_truth: bool) -> str:
     """Say how the answer must look."""
     if structured:
