@@ -55,8 +55,8 @@ def test_the_score_that_counts_is_bounded_where_there_are_two():
 
 
 def test_a_metric_that_no_episode_has_is_named_before_anything_is_asked():
-    with pytest.raises(ValueError, match=r"rewards.coach.caps.0.metric: an episode has no 'acc'; it "
-                                         r"has accuracy, score"):  # fmt: skip
+    told = "rewards.coach.caps.0.metric: an episode has no 'acc'; it has accuracy, score"
+    with pytest.raises(ValueError, match=told):
         measured(caps=(Cap(metric="acc", below=0.6, most=4),))
 
 

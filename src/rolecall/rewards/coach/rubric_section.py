@@ -47,7 +47,7 @@ class Rubric(Section):
     def _check_replaced(self) -> Rubric:
         if "rules" in self.replaces and not (self.rules or self.agents):
             raise ValueError("replaces: rules leaves nothing to judge by; write rules or agents")
-        if "blame" in self.replaces and not self.blame:
+        if "blame" in self.replaces and not (self.blame or self.rules or self.agents):
             raise ValueError("replaces: blame leaves no rule of blame; write some under blame")
         return self
 
