@@ -183,6 +183,17 @@ def test_a_coachs_template_that_cannot_be_kept_is_refused(template, told):
     assert "rubric" not in found.config["rewards"]["coach"]
 
 
+def test_a_long_template_is_written_line_by_line(folder):
+    options = "workflow_args.coach_model=models/coach"
+    text, _ = import_files([script_v1(folder, "mathchat_with_coach", options=options)], [],
+                           source=None, partial=True)  # fmt: skip
+    start = text.index("      rules: |-\n")
+    assert text[start:].splitlines()[1:3] == [
+        '        Judge the agent to judge in the block "task".',
+        "        (the lines that are asked for last)",
+    ]
+
+
 def test_dsbench_is_the_team_of_data_science(folder):
     options = "tools_config.tools.code_interpreter.base_url=http://h:$PORT/run_code"
     config = imported(script_v1(folder, "tables", options=options))

@@ -47,7 +47,8 @@ def translate_template(template: str) -> str:
         parts.append(BLOCKS[name])
     rules = "".join(parts)
     kept = FORM.sub("", rules)
-    return f"{kept.rstrip()}\n{OURS if kept != rules else ''}".strip()
+    lines = f"{kept.rstrip()}\n{OURS if kept != rules else ''}".strip().splitlines()
+    return "\n".join(line.rstrip() for line in lines)  # so that YAML shows it line by line
 
 
 def title(role: str) -> str:

@@ -41,7 +41,7 @@ class Coach(ScoredActions):
     show_to: agents that are told the score of each turn that they are told, with its reasons, once
         it is there. Needs `when: after_action`. In an evaluation they are told only with
         `in_evaluation`, and never what was judged with the reference answer in view.
-    w_process, w_outcome: weights of score / scale and of the outcome, both in 0..1. So what is
+    w_process, w_outcome: weights of score / scale and of the outcome, which are in 0..1. So what is
         paid for a score is in 0..w_process on either scale, and a KL in the reward
         (`algorithm.kl`, `kl_in: reward`) weighs against that: where its coefficient was chosen for
         rewards of 0..10, write w_process: 10.
@@ -59,9 +59,12 @@ class Coach(ScoredActions):
         the rules of this package.
     scale: the highest score, 10 or 1. The coach is asked for scores up to it, and an answer
         outside of it is no score: it is asked again.
-    caps: bounds on scores where a metric of the finished episode is bad. They are applied after
-        the coach has answered, so no agent is shown them and the cache holds the coach's own
-        score; `turn.coach.note` keeps both, with the reason.
+    caps: bounds on scores where a metric of the finished episode is bad, e.g. {metric: score,
+        below: 0.5, most: 4}; `above` stands for `below` where less is better, `agents` names
+        whose scores are bounded (by default all), and `missing` says what an episode without the
+        metric comes to: error, skip or cap. They are applied after the coach has answered, so no
+        agent is shown them and the cache holds the coach's own score; `turn.coach.note` keeps
+        both, with the reason.
 
     Raises ValueError for options that do not fit together.
     """

@@ -34,7 +34,8 @@ class Rubric(Section):
     """What a coach judges by, in the words of its user. Each text may be {file: PATH} instead."""
 
     rules: Text = ""
-    """What counts in this task, for all agents."""
+    """What counts in this task, for all agents. Like each text of a rubric, it may be
+    {file: PATH} instead."""
     agents: dict[str, Text] = Field(default_factory=dict)
     """What counts for single agents; each is said only where that agent is judged."""
     blame: tuple[Text, ...] = ()
