@@ -59,11 +59,27 @@ def test_every_built_in_name_resolves(kind, name):
 
 def test_a_coachs_options_name_agents_of_the_team():
     given = {"view.ground_truth_roles": "[nobody]", "show_to": "[nobody]"}
-    given |= {"view.team": "{nobody: x}"}
+    given |= {"view.team": "{nobody: x}", "rubric.agents": "{nobody: x}"}
     for key, value in given.items():
         changed = load(find("mathchat"), [f"rewards.coach.{key}={value}"])
         [problem] = check_coach(changed)
         assert problem.startswith(f"rewards.coach.{key}: there is no agent 'nobody'")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("agents: [nobody], most: 4", ["agents: there is no agent 'nobody'; there are: "]),
+        ("agents: [verifier], most: 4", []),
+        ("most: 10", ["most: 10 bounds nothing, as scores are at most 10; write a smaller number"]),
+    ],
+)
+def test_a_coachs_bounds_name_agents_of_the_team_and_bound_something(options, told):
+    caps = f"rewards.coach.caps=[{{metric: score, below: 0.5, {options}}}]"
+    problems = list(check_coach(load(find("mathchat"), [caps])))
+    assert len(problems) == len(told)
+    for problem, start in zip(problems, told, strict=True):
+        assert problem.startswith(f"rewards.coach.caps.0.{start}")
 
 
 def test_a_part_with_a_name_is_given_anew_by_name_or_as_a_mapping():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rolecall.core.credit import Compared, dump_credit, load_credit
+from rolecall.core.types import CoachNote
 from rolecall.explain.turns import explain_turn, is_reproduced
 from rolecall.storage.episode_io import from_json, read_parquet, to_json, write_parquet
 from tests.algorithms.small import NAMES, algorithm, team_step
@@ -103,6 +104,16 @@ def test_the_arithmetic_of_a_turn_in_words():
     assert explanation.reasons[0].formula == "(0.9 - 0.475) / (0.55 + 1e-06) = +0.773"
     assert [sample.score for sample in explanation.samples] == [0.9, 0.0, 1.0, 0.0]
     assert explanation.advantage == pytest.approx(0.773, abs=5e-4)
+
+
+def test_a_coachs_score_is_told_with_what_bounded_it():
+    made = credited("grpo", {})
+    first, second = (each.turns[0] for each in made[:2])
+    note = CoachNote(3.0, "Fine.", {}, uncapped=8.0, cap="score 0 is below 0.5")
+    first.coach.note = CoachNote(7.0, "Good.", {}, hindsight=note)
+    told = explain_turn(first, made[0], made).coach
+    assert told == "3 of 10 (capped from 8: score 0 is below 0.5)"
+    assert explain_turn(second, made[1], made).coach == ""
 
 
 def test_an_advantage_written_by_hand_is_said_to_be():

@@ -145,13 +145,54 @@ def test_a_coach_becomes_a_frozen_policy_and_a_reward(folder, model, policy, mon
     assert config["policies"]["coach"] == policy
     assert replies == {"temperature": 0.0, "max_tokens": 65536}
     coach = config["rewards"]["coach"]
-    assert (coach["w_process"], coach["w_outcome"]) == (1.0, 0.0)
-    assert coach["view"] == {"ground_truth_roles": ["verifier"]}
+    assert (coach["w_process"], coach["w_outcome"], coach["scale"]) == (10.0, 0.0, 10)
+    assert coach["view"]["ground_truth_roles"] == ["verifier"]
     assert config["algorithm"]["name"] == "reinforce_pp"
     assert config["algorithm"]["kl_in"] == "reward"
     assert config["team"]["executor"]["tools"]["max_calls"] == 1
     assert config["evaluation"]["samples"] == 2  # engines
     assert "optimizer" not in config["policies"]["coach"]
+
+
+def test_a_coachs_template_becomes_its_rubric_and_its_score_is_paid_as_there(folder):
+    options = "workflow_args.coach_model=models/coach"
+    coach = imported(script_v1(folder, "mathchat_with_coach", options=options))["rewards"]["coach"]
+    assert coach["rubric"] == {
+        "rules": 'Judge the agent to judge in the block "task".\n'
+        "(the lines that are asked for last)",
+        "replaces": ["rules", "blame"],
+    }
+    assert coach["answers"] == {"structured": False}
+    assert coach["view"]["team"] == {
+        "solver": "Problem Solver", "executor": "Code Executor", "verifier": "Verifier",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("Judge {agent_mood}.", "names {agent_mood}, which the reward coach does not show"),
+        ("Judge {agent_role!r}.", "names {agent_role}, which"),
+        ("Judge { this.", "it is no template"),
+    ],
+)
+def test_a_coachs_template_that_cannot_be_kept_is_refused(template, told):
+    values = COACHED | {"workflow_args.coach_prompt_template": template}
+    found = translate(values, FRAMEWORKS["marti_v1"])
+    [line] = [line for line in found.refused_lines if "template" in line.key]
+    assert told in line.said
+    assert "rubric" not in found.config["rewards"]["coach"]
+
+
+def test_a_long_template_is_written_line_by_line(folder):
+    options = "workflow_args.coach_model=models/coach"
+    text, _ = import_files([script_v1(folder, "mathchat_with_coach", options=options)], [],
+                           source=None, partial=True)  # fmt: skip
+    start = text.index("      rules: |-\n")
+    assert text[start:].splitlines()[1:3] == [
+        '        Judge the agent to judge in the block "task".',
+        "        (the lines that are asked for last)",
+    ]
 
 
 def test_dsbench_is_the_team_of_data_science(folder):

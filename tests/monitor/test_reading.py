@@ -145,3 +145,15 @@ def test_what_a_coach_said_is_read_and_a_missing_score_is_not_a_frozen_agent(tmp
         "coach/tokens": 14, "coach/cost_usd": 1.0, "coach/latency_s": 2.0,
     }  # fmt: skip
     assert coach_metrics(episode("2+2", 2, score=1.0).turns) == {}
+
+
+def test_a_score_that_a_metric_bounded_is_told_with_the_coachs_own(tmp_path):
+    played = episode("2+2", 1, score=1.0)
+    usage = {"tries": 0, "cost_usd": 0.0}
+    note = CoachNote(4.0, "Fine.", usage, uncapped=8.0, cap="score 0.2 is below 0.5")
+    played.turns[0].coach.note = note
+    played.turns[1].coach.note = CoachNote(0.8, "Good.", usage, scale=1.0)
+    [talk] = best(newest_step(make_run(tmp_path / "run", episodes=[played])), 1)
+    assert [turn.coach for turn in talk.turns] == [
+        "4 of 10 (capped from 8: score 0.2 is below 0.5): Fine.", "0.8 of 1: Good.",
+    ]  # fmt: skip

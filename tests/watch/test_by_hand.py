@@ -100,6 +100,19 @@ def test_the_final_score_of_a_coach_is_correlated_with_the_outcome(tmp_path):
     assert page["failures"] == [["1:add:0/1", "no answer"]]
 
 
+def test_a_bounded_score_and_one_of_0_to_1_are_shown_of_10(tmp_path):
+    def change(episodes: list[Episode]) -> None:
+        for episode in episodes:
+            episode.turns[0].coach.note = None
+        capped = CoachNote(0.3, "Fine.", {}, scale=1.0, uncapped=0.8, cap="score 0 is below 0.5")
+        episodes[0].turns[0].coach.note = capped
+
+    write_changed(tmp_path, change, name="mine")
+    [row] = ask(tmp_path, "coach", run="mine")["rows"]
+    assert row["score"] == pytest.approx(3.0)
+    assert row["reasoning"] == "Capped from 0.8 of 1: score 0 is below 0.5\nFine."
+
+
 def test_verdicts_are_true_where_they_agree_with_the_outcome(tmp_path):
     def change(episodes: list[Episode]) -> None:
         episodes[0].turns[1].verdict = "approve"  # of a wrong attempt

@@ -53,7 +53,7 @@ def import_config(
     if output is None:
         typer.echo(text, nl=False)
         return
-    output.write_text(text)
+    output.write_text(text, encoding="utf-8")
     note = f"; fill in {', '.join(imported.edits)}" if imported.edits else ""
     typer.echo(f"Wrote {output}{note}", err=True)
 

@@ -44,6 +44,11 @@ class ServedEngineConfig(EngineSection):
         return url.rstrip("/")
 
     @property
+    def key_names(self) -> tuple[str, ...]:
+        """The variables that may hold the key, of which the first that is set is used."""
+        return (self.key_env,) if self.key_env else ()
+
+    @property
     def separate_weights(self) -> bool:
         """Its weights are never the learner's own."""
         return True
@@ -140,14 +145,14 @@ class GoogleEngineConfig(ProviderEngineConfig):
     """Use Vertex AI. Without `key_env` it uses the application default credentials and the
     variables GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION (by default `global`)."""
     key_env: str | None = None
-    """Environment variable that holds the API key; by default GEMINI_API_KEY, and none for Vertex
-    AI."""
+    """Environment variable that holds the API key; by default GEMINI_API_KEY, or
+    GOOGLE_API_KEY where that is not set, and none for Vertex AI."""
 
-    @model_validator(mode="after")
-    def _find_key(self) -> GoogleEngineConfig:
+    @property
+    def key_names(self) -> tuple[str, ...]:
         if self.key_env is None and not self.vertex:
-            self.key_env = "GEMINI_API_KEY"
-        return self
+            return ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+        return super().key_names
 
 
 class SGLangEngineConfig(ServedEngineConfig):

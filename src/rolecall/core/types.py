@@ -84,12 +84,15 @@ class Utility:
 class CoachNote:
     """Holds what a coach said of a turn, and what asking cost."""
 
-    score: float  # 0..10
+    score: float  # 0..scale, after bounds
     reasoning: str
     usage: dict[str, Any]  # a `rewards.coach.scores.Usage`
     answer_correct: bool | None = None  # only where the coach was shown the reference answer
     cached: bool = False
     hindsight: CoachNote | None = None  # a second score, given with the outcome in view
+    scale: float = 10.0
+    uncapped: float | None = None  # what the coach gave, where a bound lowered it
+    cap: str = ""  # why it was lowered
 
     @property
     def final(self) -> CoachNote:

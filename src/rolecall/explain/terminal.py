@@ -46,6 +46,8 @@ def _print_one(one: Explanation, console: Console) -> None:
     cut = "..." if len(spoken) > LONGEST_TEXT else ""
     lines = [Text(f"{spoken[:LONGEST_TEXT]}{cut}", style="dim")] if spoken else []
     lines.append(Text(_earned(one)))
+    if one.coach:
+        lines.append(Text(f"coach: {visible(one.coach)}"))
     for reason in one.reasons:
         lines.append(Text(visible(reason.sentence)))
         if reason.formula:

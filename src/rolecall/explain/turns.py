@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rolecall.core.credit import Compared, CreditTerm, dump_credit, recompute
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode, Turn
 from rolecall.monitor.credit_sentences import Reason, describe
-from rolecall.monitor.reading import best, worst
+from rolecall.monitor.reading import best, describe_score, worst
 from rolecall.storage.episode_io import read_parquet
 from rolecall.storage.numbered import iterate_numbered
 from rolecall.storage.run_folder import RunFolder
@@ -45,6 +45,7 @@ class Explanation:
     samples: list[Sample]  # those of the same task that it was compared with, itself among them
     credit: list[dict[str, Any]]  # the terms as they are recorded
     note: str  # what there is to say where no credit is recorded, or where it is not the advantage
+    coach: str = ""  # the score of a coach that counts, and what bounded it
 
 
 def explain(folder: RunFolder, name: str, *, step: int | None = None) -> list[Explanation]:
@@ -109,6 +110,7 @@ def explain_turn(turn: Turn, episode: Episode, episodes: list[Episode]) -> Expla
         samples=_compared_samples(terms, episodes),
         credit=dump_credit(terms),
         note=_note(turn, episode),
+        coach=describe_score(asdict(coach.final)) if (coach := turn.coach.note) else "",
     )
 
 

@@ -39,10 +39,18 @@ STYLES = {"becomes": "green", "not needed": "dim", "differs": "yellow", "refused
 
 
 class Plain(yaml.SafeDumper):
-    """Writes equal lists out each time, without anchors."""
+    """Writes equal lists out each time, without anchors, and long texts line by line."""
 
     def ignore_aliases(self, data: JsonValue) -> bool:
         return True
+
+
+def _write_text(dumper: Plain, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+Plain.add_representer(str, _write_text)
 
 
 def import_files(
@@ -159,7 +167,14 @@ def render(found: Translation, files: list[Path]) -> str:
     lines += [f"# Differs from there: {what}" for what in found.framework.differs]
     order = {name: number for number, name in enumerate(Config.model_fields)}
     config = dict(sorted(found.config.items(), key=lambda item: order.get(item[0], len(order))))
-    text = yaml.dump(config, Dumper=Plain, sort_keys=False, default_flow_style=None, width=98)
+    text = yaml.dump(
+        config,
+        Dumper=Plain,
+        sort_keys=False,
+        default_flow_style=None,
+        width=98,
+        allow_unicode=True,
+    )
     return "\n".join(lines) + "\n" + text
 
 

@@ -145,7 +145,7 @@ def _kl(given: Given, config: Tree) -> None:
 def build_rewards(given: Given, config: Tree, flow: Flow) -> None:
     """Set what answers earn: a coach's score, or what they are worth and how far above others."""
     if flow.coached and "workflow_args.coach_model" in given.keys:
-        build_coach(given, config, shown_truth=flow.coached)
+        build_coach(given, config, shown_truth=flow.coached, roles=flow.roles)
     else:
         unread = [f"workflow_args.{key}" for key in COACH_KEYS]
         given.silence([key for key in unread if key in given.keys], f"{flow.name} has no coach")

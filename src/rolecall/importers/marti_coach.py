@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import Given, Tree, set_key
+from rolecall.importers.marti_rubric import title, translate_template
 
 COACH = "coach"
 MOST_TOKENS = 65_536  # of a reply there, where no limit is set
+SCALE = 10  # of scores, which are paid as they are there; here as a share of the scale
+TEMPLATE = "workflow_args.coach_prompt_template"
 # What the name of a coach's model begins with -> its engine, and the variable with its key.
 PROVIDERS: dict[str, JsonObject] = {
     "gemini-": {"name": "google"},
@@ -35,9 +38,11 @@ KEYS = (
 )
 
 
-def build_coach(given: Given, config: Tree, *, shown_truth: tuple[str, ...]) -> None:
+def build_coach(
+    given: Given, config: Tree, *, shown_truth: tuple[str, ...], roles: dict[str, str]
+) -> None:
     """Let a frozen policy score each action, as it is taken; `shown_truth`: agents whose actions
-    it judges beside the right answer.
+    it judges beside the right answer. `roles`: their role -> ours.
     """
     model = str(given["workflow_args.coach_model"])
     provider = next((p for start, p in PROVIDERS.items() if model.startswith(start)), None)
@@ -65,9 +70,28 @@ def build_coach(given: Given, config: Tree, *, shown_truth: tuple[str, ...]) -> 
     coach: Tree = {
         "policy": COACH,
         "when": "after_action",
-        "w_process": process,
+        "scale": SCALE,
+        "w_process": process * SCALE,
         "w_outcome": outcome,
     }
+    given.notes["workflow_args.reward_process_weight"] = (
+        "times 10: there the score itself is paid, 0 to 10, and the KL's coefficient is for that"
+    )
     if given["workflow_args.enable_ground_truth_eval"]:
         coach["view"] = {"ground_truth_roles": list(shown_truth)}
+    if given[TEMPLATE] is not None:
+        _keep_template(given, coach, roles)
     config["rewards"] = {"coach": coach}
+
+
+def _keep_template(given: Given, coach: Tree, roles: dict[str, str]) -> None:
+    """Let the template be the rubric, and agents be called in it as they were."""
+    try:
+        rules = translate_template(str(given[TEMPLATE]))
+    except ValueError as error:
+        given.refuse(TEMPLATE, str(error))
+        return
+    coach["rubric"] = {"rules": rules, "replaces": ["rules", "blame"]}
+    coach["answers"] = {"structured": False}  # it is asked to reason first, in text, as there
+    coach.setdefault("view", {})["team"] = {ours: title(role) for role, ours in roles.items()}
+    given.notes[TEMPLATE] = "what it shows stands in blocks of the message, which it names instead"

@@ -69,10 +69,7 @@ KEYS: dict[str, Key] = {
     "workflow_args.coach_thinking_budget": refuse(
         "the engine google leaves it to the model how long it thinks"
     ),
-    "workflow_args.coach_prompt_template": ignore(
-        "the reward coach has a prompt of its own, which shows the same: role, task, input, output "
-        "and what a program printed"
-    ),
+    "workflow_args.coach_prompt_template": read("rewards.coach.rubric.rules"),
     "workflow_args.use_vertex_ai": read(f"{COACH}.engine.vertex", False),
     "workflow_args.vertex_project": ignore("Vertex AI reads the variable GOOGLE_CLOUD_PROJECT"),
     "workflow_args.vertex_location": ignore("Vertex AI reads the variable GOOGLE_CLOUD_LOCATION"),

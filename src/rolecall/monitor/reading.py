@@ -270,12 +270,20 @@ def _rewards(row: Record) -> dict[str, float]:
     return turn.all_rewards
 
 
+def describe_score(note: Record) -> str:
+    """Return the score of a coach's note: "4 of 10 (capped from 8: score 0.2 is below 0.5)"."""
+    told = f"{note['score']:g} of {note.get('scale', 10):g}"
+    if note.get("uncapped") is None:
+        return told
+    return f"{told} (capped from {note['uncapped']:g}: {note['cap']})"
+
+
 def _coach(info: Record) -> str:
     """Return "7 of 10: reasons", a line for each pass; "no score: why" after a failure."""
     first = info.get("coach") or {}
     passes = {"": first, "in hindsight ": first.get("hindsight")}
     lines = [
-        f"{label}{score['score']:g} of 10: {score['reasoning']}"
+        f"{label}{describe_score(score)}: {score['reasoning']}"
         for label, score in passes.items()
         if score
     ]

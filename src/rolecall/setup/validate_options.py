@@ -12,6 +12,7 @@ from rolecall.config.schema import Config, CurriculumConfig, RewardConfig
 from rolecall.core.errors import nearest
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.environments.mixed import Mixture
+from rolecall.rewards.coach.rubric_section import explain_most
 from rolecall.rollout.task_sampler import TaskSampler
 from rolecall.workflows.base import RESERVED, Workflow
 
@@ -139,8 +140,20 @@ def check_coach(config: Config) -> Problems:
         options = reward.options if isinstance(reward, RewardConfig) else {}
         view = options.get("view")
         options |= {f"view.{k}": v for k, v in view.items()} if isinstance(view, dict) else {}
-        for key in ("show_to", "view.ground_truth_roles", "view.team"):
-            for agent in options.get(key) or ():
+        rubric, caps = options.get("rubric"), options.get("caps")
+        if isinstance(rubric, dict):
+            options["rubric.agents"] = rubric.get("agents")
+        bounds = {f"caps.{n}": cap for n, cap in enumerate(caps if isinstance(caps, list) else ())}
+        bounds = {place: cap for place, cap in bounds.items() if isinstance(cap, dict)}
+        for place, cap in bounds.items():
+            options[f"{place}.agents"] = cap.get("agents")
+            most, scale = cap.get("most"), options.get("scale", 10)
+            if isinstance(most, int | float) and scale in (1, 10) and most >= scale:
+                yield f"rewards.{name}.{place}.most: {explain_most(most, scale)}"
+        named = [f"{place}.agents" for place in bounds]
+        for key in ("show_to", "view.ground_truth_roles", "view.team", "rubric.agents", *named):
+            agents = options.get(key)
+            for agent in agents if isinstance(agents, list | dict) else ():
                 if agent not in config.team:
                     near = nearest(agent, [*config.team])
                     yield f"rewards.{name}.{key}: there is no agent {agent!r}; {near}"

@@ -194,12 +194,19 @@ def read_coach(info: JsonObject) -> list[CoachPass]:
     return [
         CoachPass(
             name=name,
-            score=finite(one.get("score")) or 0.0,
-            reasoning=str(one.get("reasoning", "")),
+            score=(finite(one.get("score")) or 0.0) * 10 / (finite(one.get("scale")) or 10),
+            reasoning=_read_cap(one) + str(one.get("reasoning", "")),
             cost_usd=_read_cost(one.get("usage")),
         )
         for name, one in passes
     ]
+
+
+def _read_cap(note: JsonObject) -> str:
+    """Return a line that tells of a bound on the score; "" where none lowered it."""
+    if (given := finite(note.get("uncapped"))) is None:
+        return ""
+    return f"Capped from {given:g} of {finite(note.get('scale')) or 10:g}: {note.get('cap')}\n"
 
 
 def _read_cost(usage: Any) -> float | None:

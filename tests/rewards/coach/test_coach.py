@@ -393,19 +393,42 @@ def test_too_many_failures_stop_the_coach():
     ("engine", "told"),
     [
         ({"name": "anthropic"}, "engine.key_env: the environment variable ANTHROPIC_API_KEY is"),
-        ({"name": "google"}, "engine.key_env: the environment variable GEMINI_API_KEY is not set"),
+        (
+            {"name": "google"},
+            "engine.key_env: the environment variable GEMINI_API_KEY is not set, nor is "
+            "GOOGLE_API_KEY$",
+        ),
         ({"name": "openai"}, "engine.key_env: the environment variable OPENAI_API_KEY is not set"),
         ({"name": "openai", "key_env": "NO_SUCH_KEY"}, "engine.key_env: .* NO_SUCH_KEY is not set"),
         ({"name": "google", "vertex": True}, "engine.vertex: .* GOOGLE_CLOUD_PROJECT"),
     ],
 )
 def test_a_missing_key_is_named_before_any_request(monkeypatch, engine, told):
-    for name in ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY", "GOOGLE_CLOUD_PROJECT"):
+    for name in ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY",
+                 "GOOGLE_CLOUD_PROJECT"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     config = judge_config("http://127.0.0.1:1").model_dump()
     config["policies"]["judge"] = {"engine": {"model": "m"} | engine}
     with pytest.raises(ConfigError, match=f"^policies.judge.{told}"):
         chat_model(Config.model_validate(config))
+
+
+@pytest.mark.parametrize(
+    ("keys", "sent"),
+    [
+        ({"GEMINI_API_KEY": "secret-a"}, "secret-a"),
+        ({"GOOGLE_API_KEY": "secret-b"}, "secret-b"),
+        ({"GEMINI_API_KEY": " ", "GOOGLE_API_KEY": "secret-b"}, "secret-b"),
+        ({"GEMINI_API_KEY": "secret-a", "GOOGLE_API_KEY": "secret-b"}, "secret-a"),
+    ],
+)
+def test_the_first_of_googles_two_variables_that_is_set_holds_its_key(monkeypatch, keys, sent):
+    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, key in keys.items():
+        monkeypatch.setenv(name, key)
+    server, _ = play(eight, said("a"), provider="google", engine={"key_env": None})
+    assert server.asked[0].headers["x-goog-api-key"] == sent
 
 
 def test_a_server_of_ones_own_gets_no_key_that_was_meant_for_others(monkeypatch):

@@ -45,13 +45,17 @@ class ServedBackend(EngineBackend):
 
     def read_key(self) -> str | None:
         """Read the key from the environment. Raises ConfigError where it is not there."""
-        name = self.section.key_env
-        if name is None:
+        names = self.section.key_names
+        for name in names:
+            if key := os.environ.get(name, "").strip():
+                remember_secret(key)
+                return key
+        if not names:
             return None
-        if key := os.environ.get(name, "").strip():
-            remember_secret(key)
-            return key
-        raise ConfigError(f"{self.key}.key_env: the environment variable {name} is not set")
+        first, *others = names
+        told = f"the environment variable {first} is not set"
+        told += "".join(f", nor is {name}" for name in others)
+        raise ConfigError(f"{self.key}.key_env: {told}")
 
 
 class ProviderBackend(ServedBackend):

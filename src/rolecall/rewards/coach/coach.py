@@ -6,26 +6,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from rolecall.core.interfaces.chat_model import ChatModel
 from rolecall.rewards.coach.cache import Cache
+from rolecall.rewards.coach.caps import Caps
 from rolecall.rewards.coach.following import CoachSettings, When
 from rolecall.rewards.coach.judge import Judge
 from rolecall.rewards.coach.ledger import Ledger, Totals
 from rolecall.rewards.coach.mixing import Mixing, OnError, OutcomeOn
 from rolecall.rewards.coach.rendering import Action
+from rolecall.rewards.coach.rubric import Rules
+from rolecall.rewards.coach.rubric_section import Cap, Rubric
 from rolecall.rewards.coach.scored_actions import ScoredActions
 from rolecall.rewards.coach.scorer import Scorer
 from rolecall.rewards.coach.scores import Score
 from rolecall.rewards.coach.sections import Answers, View
 
-VIEW, ANSWERS = View(), Answers()
+VIEW, ANSWERS, RUBRIC = View(), Answers(), Rubric()
 
 
 class Coach(ScoredActions):
-    """An LLM that scores each action of an episode from 0 to 10 and says why.
+    """An LLM that scores each action of an episode from 0 to 10, or 0 to 1, and says why.
 
-    It writes `turn.rewards["coach"]` = w_process * score / 10 + w_outcome * outcome, and into
+    It writes `turn.rewards["coach"]` = w_process * score / scale + w_outcome * outcome, and into
     `turn.coach.note` the score, the reasoning and what they cost. An action without a score has a
     `turn.coach.error` and no number. Candidates are scored like played actions. The
     weight that a config gives this reward has no part in it: w_process and w_outcome have.
@@ -37,7 +41,10 @@ class Coach(ScoredActions):
     show_to: agents that are told the score of each turn that they are told, with its reasons, once
         it is there. Needs `when: after_action`. In an evaluation they are told only with
         `in_evaluation`, and never what was judged with the reference answer in view.
-    w_process, w_outcome: weights of score / 10 and of the outcome, both in 0..1.
+    w_process, w_outcome: weights of score / scale and of the outcome, which are in 0..1. So what is
+        paid for a score is in 0..w_process on either scale, and a KL in the reward
+        (`algorithm.kl`, `kl_in: reward`) weighs against that: where its coefficient was chosen for
+        rewards of 0..10, write w_process: 10.
     outcome_on: the actions that are given the outcome: all, or only the last one.
     on_error: an action without a score is left out of training, or its episode is, or it is
         rewarded with its part of the outcome alone.
@@ -48,6 +55,16 @@ class Coach(ScoredActions):
         resumed run. The address is not part of a question.
     view: limits and texts of what the coach is shown.
     answers: the form of its answers, and how many may fail.
+    rubric: what is judged in your own words, for all and for single agents, beside or instead of
+        the rules of this package.
+    scale: the highest score, 10 or 1. The coach is asked for scores up to it, and an answer
+        outside of it is no score: it is asked again.
+    caps: bounds on scores where a metric of the finished episode is bad, e.g. {metric: score,
+        below: 0.5, most: 4}; `above` stands for `below` where less is better, `agents` names
+        whose scores are bounded (by default all), and `missing` says what an episode without the
+        metric comes to: error, skip or cap. They are applied after the coach has answered, so no
+        agent is shown them and the cache holds the coach's own score; `turn.coach.note` keeps
+        both, with the reason.
 
     Raises ValueError for options that do not fit together.
     """
@@ -67,6 +84,9 @@ class Coach(ScoredActions):
         cache: str | None = None,
         view: View = VIEW,
         answers: Answers = ANSWERS,
+        rubric: Rubric = RUBRIC,
+        scale: Literal[1, 10] = 10,
+        caps: tuple[Cap, ...] = (),
     ) -> None:
         settings = CoachSettings(
             Mixing(w_process, w_outcome, outcome_on, on_error),
@@ -75,12 +95,20 @@ class Coach(ScoredActions):
             show_to=frozenset(show_to),
             hindsight=hindsight,
             in_evaluation=in_evaluation,
+            caps=Caps(caps, scale=scale),
         )
         self.ledger = Ledger(
             max_error_rate=answers.max_error_rate, error_window=answers.error_window
         )
         folder = Cache(Path(cache)) if cache else None
-        judge = Judge(policy, self.ledger, view=view, answers=answers, cache=folder)
+        judge = Judge(
+            policy,
+            self.ledger,
+            view=view,
+            answers=answers,
+            cache=folder,
+            rules=Rules(rubric, scale),
+        )
         scorer = Scorer(judge, self.ledger, model=policy.model, is_local=policy.is_local)
         super().__init__(scorer, settings)
 

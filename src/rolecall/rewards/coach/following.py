@@ -13,6 +13,7 @@ from typing import Literal
 from rolecall.core.interfaces.environment import World
 from rolecall.core.tags import visible
 from rolecall.core.types import Episode, Turn
+from rolecall.rewards.coach.caps import Caps, apply_caps, reset_cap
 from rolecall.rewards.coach.mixing import Mixing
 from rolecall.rewards.coach.reading import without_form
 from rolecall.rewards.coach.rendering import Action, cut
@@ -35,6 +36,7 @@ class CoachSettings:
     show_to: frozenset[str] = frozenset()  # agents that are told scores and reasons
     hindsight: bool = False
     in_evaluation: bool = False
+    caps: Caps = field(default_factory=Caps)
 
     def __post_init__(self) -> None:
         if self.show_to and self.when != "after_action":
@@ -92,7 +94,8 @@ class Following:
         reasons = cut(
             visible(without_form(turn.coach.note.reasoning)), self.settings.view.tool_chars
         )
-        return f"[coach on {turn.agent}]\n{turn.coach.note.score:g} of 10: {reasons}"
+        note = turn.coach.note
+        return f"[coach on {turn.agent}]\n{note.score:g} of {note.scale:g}: {reasons}"
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
         """Score the trained actions of the finished episode; nothing is given to whole agents.
@@ -111,6 +114,7 @@ class Following:
         if self.settings.hindsight and not outcome:
             raise ValueError(f"hindsight needs an outcome, and {episode.id} has no metrics")
         self.settings.mixing.check(episode, turns)
+        caps = self.settings.caps.find(episode.all_metrics)
         played = self._spoken()
         for turn in turns:
             if turn.id not in self._actions:
@@ -123,6 +127,8 @@ class Following:
         for error in errors:
             if isinstance(error, CoachStopError):
                 raise error
+        for turn in turns:
+            apply_caps(caps, turn)
         calls = sum(turn.coach.requests or 0 for turn in turns)
         episode.metrics["count/coach_calls"] = calls
         episode.metrics["count/coach_errors"] = sum(error is not None for error in errors)
@@ -173,6 +179,7 @@ class Following:
         if before.coach.note is not None:
             usage = asdict(self.scorer.usage())
             turn.coach.note = replace(before.coach.note, usage=usage, cached=True, hindsight=None)
+            reset_cap(turn.coach.note)  # a bound belongs to the end of an episode
         elif before.coach.error:
             self._lost[turn.id] = CoachError(before.coach.error)
 

@@ -16,7 +16,8 @@ from rolecall.core.types import Message
 from rolecall.rewards.coach.cache import Cache, cache_key
 from rolecall.rewards.coach.ledger import Ledger
 from rolecall.rewards.coach.reading import read
-from rolecall.rewards.coach.rendering import Action, Prompt, View, render
+from rolecall.rewards.coach.rendering import OURS, Action, Prompt, View, render
+from rolecall.rewards.coach.rubric import Rules
 from rolecall.rewards.coach.scores import (
     CoachError,
     CoachStopError,
@@ -33,10 +34,17 @@ class Judge:
     """A chat model that is asked about one action at a time."""
 
     def __init__(
-        self, model: ChatModel, ledger: Ledger, *, view: View, answers: Answers, cache: Cache | None
+        self,
+        model: ChatModel,
+        ledger: Ledger,
+        *,
+        view: View,
+        answers: Answers,
+        cache: Cache | None,
+        rules: Rules = OURS,
     ) -> None:
         self.model, self.ledger, self.view = model, ledger, view
-        self.answers, self.cache = answers, cache
+        self.answers, self.cache, self.rules = answers, cache, rules
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __call__(self, action: Action, usage: Usage) -> Score:
@@ -93,7 +101,12 @@ class Judge:
         if reply.truncated:  # "PROCESS_SCORE: 1" may be the start of 10
             raise FormatError("the length limit ended it")
         expected = nonce if self.answers.check_request else None
-        return read(reply.text, expected, ground_truth=self.view.shows_truth(action.turn))
+        return read(
+            reply.text,
+            expected,
+            ground_truth=self.view.shows_truth(action.turn),
+            scale=self.rules.scale,
+        )
 
     def _render(self, action: Action, *, nonce: str) -> Prompt:
         return render(
@@ -102,6 +115,7 @@ class Judge:
             view=self.view,
             ground_truth=self.view.shows_truth(action.turn),
             structured=self.answers.structured,
+            rules=self.rules,
         )
 
     def _key(self, action: Action) -> str:

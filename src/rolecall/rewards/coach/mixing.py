@@ -16,7 +16,7 @@ OutcomeOn = Literal["all", "last"]
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """w_process * score / 10 + w_outcome * outcome; and what an action without a score earns."""
+    """w_process * score / scale + w_outcome * outcome; and what an action without a score earns."""
 
     w_process: float
     w_outcome: float
@@ -51,9 +51,10 @@ class Mixing:
             outcome = 0.0 if late or not self.w_outcome else self._outcome(episode, turn)
             if error is None:
                 assert turn.coach.note is not None, f"{turn.id} has neither a score nor an error"
-                score = turn.coach.note.final.score
-                scores[turn.agent].append(score)
-                turn.rewards["coach"] = self.w_process * score / 10 + self.w_outcome * outcome
+                note = turn.coach.note.final
+                scores[turn.agent].append(note.score)
+                process = note.score / note.scale
+                turn.rewards["coach"] = self.w_process * process + self.w_outcome * outcome
                 continue
             turn.coach.error = str(error)
             if self.on_error == "outcome_only":

@@ -22,22 +22,24 @@ _MARKS = r"[\s*_`\[\]]*+"
 KEY_LINE = re.compile(
     rf"{_MARKS}({'|'.join(KEYS)}){_MARKS}[:=](.*)", re.IGNORECASE | re.ASCII | re.DOTALL
 )
+# A number, and the scale that it is said to be of.
 NUMBER = re.compile(
-    rf"{_MARKS}([0-9]+(?:\.[0-9]+)?){_MARKS}(?:/{_MARKS}10{_MARKS})?[\s*_`\[\].]*+", re.ASCII
+    rf"{_MARKS}([0-9]+(?:\.[0-9]+)?){_MARKS}(?:/{_MARKS}(10|1){_MARKS})?[\s*_`\[\].]*+", re.ASCII
 )
 
 
-def read(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
+def read(text: str, nonce: str | None, *, ground_truth: bool, scale: int = 10) -> Verdict:
     """Return the verdict of an answer, as JSON or as text.
 
     nonce: code that the answer must repeat; None accepts an answer without one. ground_truth:
-    whether the coach also has to say if the answer is correct. Raises FormatError.
+    whether the coach also has to say if the answer is correct. scale: the highest score. Raises
+    FormatError.
     """
     for candidate in (text, visible(text)):
         inner = _unfenced(candidate.strip())
         if inner.startswith("{") and inner.endswith("}"):
-            return read_json(inner, nonce, ground_truth=ground_truth)
-    return read_text(text, nonce, ground_truth=ground_truth)
+            return read_json(inner, nonce, ground_truth=ground_truth, scale=scale)
+    return read_text(text, nonce, ground_truth=ground_truth, scale=scale)
 
 
 def _unfenced(text: str) -> str:
@@ -48,7 +50,7 @@ def _unfenced(text: str) -> str:
     return text
 
 
-def read_json(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
+def read_json(text: str, nonce: str | None, *, ground_truth: bool, scale: int) -> Verdict:
     """Exactly the asked keys, each once. Raises FormatError."""
     try:
         answer = json.loads(text, object_pairs_hook=_unique)
@@ -66,10 +68,11 @@ def read_json(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
         raise FormatError("reasoning is no text")
     if ground_truth and (isinstance(correct, bool) or correct not in (0, 1)):
         raise FormatError(f"answer_correct is {correct!r}, not 0 or 1")
-    return Verdict(_in_range(score), answer["reasoning"], bool(correct) if ground_truth else None)
+    right = bool(correct) if ground_truth else None
+    return Verdict(_in_range(score, scale), answer["reasoning"], right, scale)
 
 
-def read_text(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
+def read_text(text: str, nonce: str | None, *, ground_truth: bool, scale: int) -> Verdict:
     """Only the last five lines count, without quotes and fenced blocks. Raises FormatError."""
     values: dict[str, list[str]] = {key: [] for key in KEYS}
     for line in _own_lines(text):
@@ -80,13 +83,14 @@ def read_text(text: str, nonce: str | None, *, ground_truth: bool) -> Verdict:
     if len(requests) > 1:
         raise FormatError("several REQUEST lines differ")
     _check_request(next(iter(requests), None), nonce)
-    score = _decide("PROCESS_SCORE", values["PROCESS_SCORE"])
+    score = _decide("PROCESS_SCORE", values["PROCESS_SCORE"], scale)
     correct = None
     if ground_truth:
-        correct = _decide("ANSWER_CORRECT", values["ANSWER_CORRECT"])
+        correct = _decide("ANSWER_CORRECT", values["ANSWER_CORRECT"], 1)
         if correct not in (0, 1):
             raise FormatError(f"ANSWER_CORRECT is {correct}, not 0 or 1")
-    return Verdict(_in_range(score), text.strip(), None if correct is None else bool(correct))
+    right = None if correct is None else bool(correct)
+    return Verdict(_in_range(score, scale), text.strip(), right, scale)
 
 
 def without_form(text: str) -> str:
@@ -105,14 +109,16 @@ def _own_lines(text: str) -> list[str]:
     return lines[-NUM_LAST_LINES:]
 
 
-def _decide(key: str, values: list[str]) -> float:
+def _decide(key: str, values: list[str], scale: int) -> float:
     """Return the last value; raises FormatError if another one could be meant as well."""
     if not values:
         raise FormatError(f"no {key} line at the end")
     numbers = [NUMBER.fullmatch(value) for value in values]
     if numbers[-1] is None:
         raise FormatError(f"{key} is no number: {excerpt(values[-1].strip(), 40)!r}")
-    scores = {float(number[1]) for number in numbers if number and 0 <= float(number[1]) <= 10}
+    if any(number and number[2] not in (None, str(scale)) for number in numbers):
+        raise FormatError(f"{key} is not of {scale}: {excerpt(values[-1].strip(), 40)!r}")
+    scores = {float(number[1]) for number in numbers if number and 0 <= float(number[1]) <= scale}
     if len(scores | {float(numbers[-1][1])}) > 1:
         raise FormatError(f"several {key} lines differ: {sorted(scores)}")
     return float(numbers[-1][1])
@@ -125,9 +131,9 @@ def _check_request(given: object, nonce: str | None) -> None:
         raise FormatError(f"the request code is {excerpt(given, 40)!r}; {expected}")
 
 
-def _in_range(score: float) -> float:
-    if not 0 <= score <= 10:
-        raise FormatError(f"the score {score} is not within 0..10")
+def _in_range(score: float, scale: int) -> float:
+    if not 0 <= score <= scale:
+        raise FormatError(f"the score {score} is not within 0..{scale}")
     return float(score)
 
 

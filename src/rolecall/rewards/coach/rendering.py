@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import thinking
 from rolecall.core.types import Task, Turn
+from rolecall.rewards.coach.rubric import Rules
 from rolecall.rewards.coach.sections import View
-from rolecall.rewards.coach.wording import HINDSIGHT, JSON_FORM, MEASURED, RULES, TEXT_FORM, TRUTH
+from rolecall.rewards.coach.wording import MEASURED, TRUTH, describe_form
 
 Files = Mapping[str, int | bytes | str]  # name -> its size in bytes, or what it holds
 
@@ -38,8 +39,17 @@ class Prompt:
     schema: JsonObject | None  # JSON schema of the answer; None: it is text
 
 
+OURS = Rules()
+
+
 def render(
-    action: Action, *, nonce: str, view: View, ground_truth: bool, structured: bool
+    action: Action,
+    *,
+    nonce: str,
+    view: View,
+    ground_truth: bool,
+    structured: bool,
+    rules: Rules = OURS,
 ) -> Prompt:
     """Return the question about an action; `ground_truth` shows the task's reference answer."""
     turn = action.turn
@@ -67,22 +77,21 @@ def render(
         parts["outcome"] = "\n".join(f"{n}: {v:g}" for n, v in sorted(action.outcome.items()))
     blocks = [f"<<<{nonce} {name}\n{text}\n{nonce} end>>>" for name, text in parts.items()]
     truth = "" if not ground_truth else MEASURED if action.truth else TRUTH
-    rules = RULES + (HINDSIGHT if action.outcome else "") + truth
-    form = (JSON_FORM if structured else TEXT_FORM)[ground_truth]
+    form = describe_form(rules.scale, structured=structured, ground_truth=ground_truth)
     return Prompt(
-        system=rules + form,
+        system=rules.write(turn.agent, hindsight=bool(action.outcome)) + truth + form,
         user="\n\n".join(["\n".join(lines), *blocks]),
-        schema=schema(ground_truth=ground_truth) if structured else None,
+        schema=schema(rules.scale, ground_truth=ground_truth) if structured else None,
     )
 
 
-def schema(*, ground_truth: bool) -> JsonObject:
+def schema(scale: int, *, ground_truth: bool) -> JsonObject:
     """Return the schema of the answer. Bounds are not in it: the strict modes of some providers
     refuse them.
     """
     properties: JsonObject = {
         "reasoning": {"type": "string"},
-        "process_score": {"type": "number", "description": "0 to 10"},
+        "process_score": {"type": "number", "description": f"0 to {scale}"},
         "request": {"type": "string", "description": "the request code"},
     }
     if ground_truth:

@@ -23,9 +23,10 @@ class FormatError(ValueError):
 class Verdict:
     """The contents of a coach's answer."""
 
-    score: float  # 0..10
+    score: float  # 0..scale
     reasoning: str
     answer_correct: bool | None = None  # only where the coach was shown the ground truth
+    scale: float = 10.0
 
 
 @dataclass(slots=True)
