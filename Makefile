@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 	--max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help gpu gpu-needs gpu-archive demo demo-real real-model system-packages real-tokenizers test test-without-system-packages test-alone evidence quick lint docs page page-check wheel bench bench-check prove-learning clean
+.PHONY: help gpu gpu-needs gpu-archive demo demo-real real-model system-packages real-tokenizers test test-without-system-packages test-alone evidence quick coverage lint docs page page-check wheel bench bench-check prove-learning clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | expand --tabs=30
@@ -76,6 +76,13 @@ evidence: $(VENV)/dev  ## Run every algorithm and recipe, and check that they le
 # What is quick to answer while one works: the tests without those marked slow.
 quick: $(VENV)/dev  ## Run the tests that are not slow, about 2 minutes on two cores.
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not evidence and not alone"
+
+# Lines and branches that no test of TESTS runs, also as pages in build/coverage/html. Loops that numba
+# compiles and processes that a test starts are not seen. `make coverage TESTS=tests/core` is quick.
+TESTS := tests
+coverage: $(VENV)/dev  ## Show what the tests that are not slow leave out.
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not evidence and not alone" \
+		--cov --cov-report term --cov-report html $(TESTS)
 
 lint: $(VENV)/dev  ## Run ruff and mypy.
 	$(BIN)/ruff check
