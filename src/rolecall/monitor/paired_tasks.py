@@ -16,7 +16,7 @@ COLUMNS = ("source", "task", "question", "episode", "score")  # of an evaluation
 
 
 class TaskKey(NamedTuple):
-    """What two evaluations know the same task by."""
+    """Identity of a task in two evaluations."""
 
     source: str
     task: str

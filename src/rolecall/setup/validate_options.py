@@ -144,13 +144,13 @@ def check_coach(config: Config) -> Problems:
         if isinstance(rubric, dict):
             options["rubric.agents"] = rubric.get("agents")
         bounds = {f"caps.{n}": cap for n, cap in enumerate(caps if isinstance(caps, list) else ())}
-        bounds = {place: cap for place, cap in bounds.items() if isinstance(cap, dict)}
-        for place, cap in bounds.items():
-            options[f"{place}.agents"] = cap.get("agents")
+        bounds = {cap_key: cap for cap_key, cap in bounds.items() if isinstance(cap, dict)}
+        for cap_key, cap in bounds.items():
+            options[f"{cap_key}.agents"] = cap.get("agents")
             most, scale = cap.get("most"), options.get("scale", 10)
             if isinstance(most, int | float) and scale in (1, 10) and most >= scale:
-                yield f"rewards.{name}.{place}.most: {explain_most(most, scale)}"
-        named = [f"{place}.agents" for place in bounds]
+                yield f"rewards.{name}.{cap_key}.most: {explain_most(most, scale)}"
+        named = [f"{cap_key}.agents" for cap_key in bounds]
         for key in ("show_to", "view.ground_truth_roles", "view.team", "rubric.agents", *named):
             agents = options.get(key)
             for agent in agents if isinstance(agents, list | dict) else ():

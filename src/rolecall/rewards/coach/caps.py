@@ -20,7 +20,7 @@ class Caps:
 
     def find(self, metrics: Mapping[str, float]) -> list[tuple[Cap, str]]:
         """Return the bounds that hold, with the reason; raises ValueError for a missing metric."""
-        found = []
+        matched = []
         for number, cap in enumerate(self.caps):
             if cap.metric not in metrics and cap.missing == "error":
                 raise ValueError(
@@ -29,17 +29,17 @@ class Caps:
                     f"caps.{number}.missing: skip or cap"
                 )
             if reason := _reason(cap, metrics.get(cap.metric)):
-                found.append((cap, reason))
-        return found
+                matched.append((cap, reason))
+        return matched
 
 
-def apply_caps(found: Sequence[tuple[Cap, str]], turn: Turn) -> None:
+def apply_caps(matched: Sequence[tuple[Cap, str]], turn: Turn) -> None:
     """Lower the score of a turn to the lowest bound that holds for its agent."""
     note = turn.coach.note
     if note is None:
         return
     reset_cap(note.final)
-    held = [one for one in found if not one[0].agents or turn.agent in one[0].agents]
+    held = [one for one in matched if not one[0].agents or turn.agent in one[0].agents]
     if not held:
         return
     cap, reason = min(held, key=lambda one: one[0].most)
