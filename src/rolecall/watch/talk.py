@@ -204,9 +204,9 @@ def read_coach(info: JsonObject) -> list[CoachPass]:
 
 def _read_cap(note: JsonObject) -> str:
     """Return a line that tells of a bound on the score; "" where none lowered it."""
-    if (given := finite(note.get("uncapped"))) is None:
+    if (uncapped := finite(note.get("uncapped"))) is None:
         return ""
-    return f"Capped from {given:g} of {finite(note.get('scale')) or 10:g}: {note.get('cap')}\n"
+    return f"Capped from {uncapped:g} of {finite(note.get('scale')) or 10:g}: {note.get('cap')}\n"
 
 
 def _read_cost(usage: Any) -> float | None:
