@@ -15,8 +15,17 @@ MRLM: Names = [
         "FILE after `rolecall import`; a second start continues even without --resume",
     ),
     ("mrlm serve -e math,code -p PORT", ["rolecall serve environments math,code --port PORT"], ""),
-    ("mrlm eval", ["rolecall eval RUN"], "avg@n and pass@k; `--json FILE`"),
-    ("mrlm collect", [], "not here: episodes of a run lie in its folder as Parquet"),
+    (
+        "mrlm eval",
+        ["rolecall eval RUN", "rolecall eval --model M --environment E -n N"],
+        "avg@n and pass@k; `--json FILE`; the second needs no config",
+    ),
+    (
+        "mrlm collect",
+        ["rolecall collect --model M --environment E -n N --least R -o FILE"],
+        "keeps turns with a reward of at least R as rows for `sft`; all episodes of a run lie in "
+        "its folder as Parquet",
+    ),
     ("mrlm info", ["rolecall info"], ""),
     (
         "Message, MessageRole",
@@ -46,12 +55,19 @@ MRLM: Names = [
     (
         "TrajectoryDataset",
         ["rolecall.storage.episode_io:write_parquet"],
-        "every turn of a run, for DuckDB or pandas",
+        "every turn of a run, for DuckDB or pandas; `rolecall collect` makes rows for `sft` of "
+        "them, with weights by `--weigh reward`",
     ),
     (
         "SimulatedEnvironment",
         ["rolecall.core.interfaces.environment:World"],
-        "step(agent, action) and score(episode), both async",
+        "step(agent, action) and score(episode), async or plain; without score where steps pay",
+    ),
+    (
+        "a model, a tokenizer and environments as objects",
+        ["rolecall.runs.api:train"],
+        "`rolecall.train` takes `(model, tokenizer)` as the base of a policy, an environment that "
+        "has been made, or a list of them, which are mixed",
     ),
     ("EnvironmentMode", ["team.NAME.trainable"], "what is trained is said of an agent"),
     (
@@ -62,29 +78,47 @@ MRLM: Names = [
     (
         "the code environment",
         ["rolecall.environments.code.environment:CodeEnvironment"],
-        "in bubblewrap, with hidden tests",
+        "in bubblewrap, with hidden tests; its pay as there is the reward `mrlm_code`",
     ),
     (
         "the math environment",
         ["rolecall.environments.math.environment:MathEnvironment"],
-        "answers are compared as values",
+        "answers are compared as values; its pay as there is the reward `mrlm_math`",
     ),
     (
         "the debate environment",
         ["rolecall.environments.debate:DebateEnvironment", "rolecall.workflows.debate:debate"],
         "two sides and a judge",
     ),
-    ("the tool environment", ["team.NAME.tools"], "any agent may have tools, in any environment"),
-    ("ToolRegistry", ["rolecall.tools.functions:tool"], "a decorator; agents name their tools"),
+    (
+        "the tool environment",
+        ["team.NAME.tools"],
+        "any agent may have tools, in any environment; its pay as there is the reward `mrlm_tool`, "
+        "without what it paid for each call",
+    ),
+    (
+        "ToolRegistry",
+        ["rolecall.tools.functions:tool"],
+        "a decorator; agents name their tools, and `tools: default` is the calculator and Python",
+    ),
     ("its calculator tool", ["rolecall.tools.calculator:calculator"], ""),
     (
         "its Python tool",
         ["rolecall.tools.python:Python"],
-        "in a sandbox; files last for the episode",
+        "in a sandbox; files last for the episode, and variables too with `stateful: true`",
     ),
-    ("its search tool", ["rolecall.tools.search:Search"], "an index or a server of your own"),
+    (
+        "its search tool",
+        ["rolecall.tools.search:Search"],
+        "an index, a server of your own, or the web with `provider: serper` (also tavily, brave, "
+        "searxng)",
+    ),
     ("its file tool", ["rolecall.tools.files:Files"], ""),
-    ("RuleBasedJudge", [], "not here: a judge is an agent"),
+    (
+        "RuleBasedJudge",
+        ["rolecall.rewards.mrlm_debate:Debate"],
+        "the reward `mrlm_debate`, for comparisons, as it can be farmed; else a judge is an agent",
+    ),
     ("LLMJudge", ["rolecall.rewards.coach.judge:Judge"], ""),
     ("PPOTrainer", ["rolecall.algorithms.ppo:Ppo"], "algorithm: ppo"),
     ("GRPOTrainer", ["rolecall.algorithms.grpo:Grpo"], "algorithm: grpo"),
@@ -135,13 +169,22 @@ DRMAS: Names = [
         ["rolecall serve search --index DIR --corpus FILE"],
         "",
     ),
-    ("trainer.val_only=True", ["rolecall eval RUN"], ""),
+    ("trainer.val_only=True", ["rolecall eval RUN", "rolecall eval FILE"], ""),
     (
         "agent_system/agent/orchestra/math",
         ["rolecall.workflows.solver_verifier:solver_verifier"],
         "",
     ),
-    ("agent_system/agent/orchestra/search", ["rolecall.workflows.search_team:search_team"], ""),
+    (
+        "agent_system/agent/orchestra/search",
+        ["rolecall.workflows.search_team:search_team"],
+        "with `last_step: verdict` as published",
+    ),
+    (
+        "algorithm.gigpo.enable_similarity",
+        ["rolecall.algorithms.gigpo:Gigpo", "algorithm.similarity"],
+        "algorithm: gigpo",
+    ),
     ("group_by_agent_id", ["rolecall.algorithms.drmas:DrMas"], "algorithm: drmas"),
     ("DataProto", ["rolecall.core.types:Batch"], "packed, without padding"),
 ]
@@ -173,9 +216,23 @@ MARTI: Names = [
     ),
     ("overlong_buffer_len", ["rolecall.rewards.overlong:Overlong"], "with any algorithm"),
     ("policy_loss_type gspo", ["rolecall.algorithms.gspo:Gspo"], ""),
-    ("mars2, ab_mcts_workflow.py", [], "not here: AB-MCTS"),
-    ("judge_workflow.py (ReviewRL)", [], "not here: a judge that compares two texts"),
-    ("tool_manager", ["rolecall.tools.use:ToolUse"], "team.NAME.tools says what an agent may call"),
+    (
+        "mars2, ab_mcts_workflow.py",
+        [],
+        "not here: AB-MCTS; the tree of the workflow `malt` branches every answer alike",
+    ),
+    (
+        "judge_workflow.py (ReviewRL)",
+        [],
+        "not here: a judge that compares two texts; `environment: llm` with `score: model` asks a "
+        "frozen model for the score of an episode",
+    ),
+    (
+        "tool_manager",
+        ["rolecall.tools.use:ToolUse"],
+        "team.NAME.tools says what an agent may call: `default`, the web by `{name: search, "
+        "provider: serper}`, tools of MCP servers, functions of your own",
+    ),
     (
         "Agent (actor, critic, reference, engines)",
         ["rolecall.agents.agent:Agent", "rolecall.agents.agent:Policy"],
@@ -212,7 +269,12 @@ MARTI_V1: Names = [
     ),
     ("reinforce_plus_plus", ["rolecall.algorithms.reinforce:ReinforcePlusPlus"], ""),
     ("experience_workflow.py", [], "not here: a memory from task to task"),
-    ("credit_model", [], "not here: implicit PRM and saliency"),
+    (
+        "credit_model",
+        [],
+        "not here: implicit PRM and saliency; the reward `coach` asks a frozen model for a "
+        "score of each action",
+    ),
 ]
 OTHERS: dict[str, Names] = {
     "PettingLLMs": [
@@ -230,7 +292,11 @@ OTHERS: dict[str, Names] = {
         ),
     ],
     "TRL": [
-        ("GRPOTrainer", ["rolecall.algorithms.grpo:Grpo"], ""),
+        (
+            "GRPOTrainer",
+            ["rolecall.algorithms.grpo:Grpo"],
+            "`rolecall import` takes a plain config; `rolecall.train` takes a loaded model",
+        ),
         ("DPOTrainer", ["rolecall.algorithms.dpo:Dpo", "rollout.data"], ""),
         ("RLOOTrainer", ["rolecall.algorithms.rloo:Rloo"], ""),
         ("SFTTrainer", ["rolecall.algorithms.sft:Sft", "rollout.data"], "algorithm: sft"),
@@ -263,8 +329,8 @@ OTHERS: dict[str, Names] = {
         ("rollouts_per_example", ["rollout.group_size"], ""),
         (
             "verifiers environments",
-            ["rolecall.core.interfaces.environment:World"],
-            "write one of ours",
+            ["rolecall.workflows.external:external"],
+            "`examples/verifiers` trains a team on one; its seats are the agents",
         ),
         ("importance sampling", ["algorithm.correction"], ""),
     ],
