@@ -53,9 +53,9 @@ class ServedBackend(EngineBackend):
         if not names:
             return None
         first, *others = names
-        told = f"the environment variable {first} is not set"
-        told += "".join(f", nor is {name}" for name in others)
-        raise ConfigError(f"{self.key}.key_env: {told}")
+        problem = f"the environment variable {first} is not set"
+        problem += "".join(f", nor is {name}" for name in others)
+        raise ConfigError(f"{self.key}.key_env: {problem}")
 
 
 class ProviderBackend(ServedBackend):
