@@ -272,10 +272,10 @@ def _rewards(row: Record) -> dict[str, float]:
 
 def describe_score(note: Record) -> str:
     """Return the score of a coach's note: "4 of 10 (capped from 8: score 0.2 is below 0.5)"."""
-    score = f"{note['score']:g} of {note.get('scale', 10):g}"
+    text = f"{note['score']:g} of {note.get('scale', 10):g}"
     if note.get("uncapped") is None:
-        return score
-    return f"{score} (capped from {note['uncapped']:g}: {note['cap']})"
+        return text
+    return f"{text} (capped from {note['uncapped']:g}: {note['cap']})"
 
 
 def _coach(info: Record) -> str:

@@ -144,16 +144,18 @@ def check_coach(config: Config) -> Problems:
         if isinstance(rubric, dict):
             options["rubric.agents"] = rubric.get("agents")
         bounds = {f"caps.{n}": cap for n, cap in enumerate(caps if isinstance(caps, list) else ())}
-        bounds = {cap_key: cap for cap_key, cap in bounds.items() if isinstance(cap, dict)}
-        for cap_key, cap in bounds.items():
-            options[f"{cap_key}.agents"] = cap.get("agents")
+        bounds = {key: cap for key, cap in bounds.items() if isinstance(cap, dict)}
+        for key, cap in bounds.items():
+            options[f"{key}.agents"] = cap.get("agents")
             most, scale = cap.get("most"), options.get("scale", 10)
             if isinstance(most, int | float) and scale in (1, 10) and most >= scale:
-                yield f"rewards.{name}.{cap_key}.most: {explain_most(most, scale)}"
-        named = [f"{cap_key}.agents" for cap_key in bounds]
+                yield f"rewards.{name}.{key}.most: {explain_most(most, scale)}"
+        named = [f"{key}.agents" for key in bounds]
         for key in ("show_to", "view.ground_truth_roles", "view.team", "rubric.agents", *named):
             agents = options.get(key)
-            for agent in agents if isinstance(agents, list | dict) else ():
+            if isinstance(agents, str) or not isinstance(agents, Collection):
+                continue  # types are checked elsewhere
+            for agent in agents:
                 if agent not in config.team:
                     near = nearest(agent, [*config.team])
                     yield f"rewards.{name}.{key}: there is no agent {agent!r}; {near}"

@@ -20,7 +20,7 @@ class Caps:
 
     def find(self, metrics: Mapping[str, float]) -> list[tuple[Cap, str]]:
         """Return the bounds that hold, with the reason; raises ValueError for a missing metric."""
-        matched = []
+        held = []
         for number, cap in enumerate(self.caps):
             if cap.metric not in metrics and cap.missing == "error":
                 raise ValueError(
@@ -29,20 +29,20 @@ class Caps:
                     f"caps.{number}.missing: skip or cap"
                 )
             if reason := _reason(cap, metrics.get(cap.metric)):
-                matched.append((cap, reason))
-        return matched
+                held.append((cap, reason))
+        return held
 
 
-def apply_caps(matched: Sequence[tuple[Cap, str]], turn: Turn) -> None:
+def apply_caps(holding: Sequence[tuple[Cap, str]], turn: Turn) -> None:
     """Lower the score of a turn to the lowest bound that holds for its agent."""
     note = turn.coach.note
     if note is None:
         return
     reset_cap(note.final)
-    held = [one for one in matched if not one[0].agents or turn.agent in one[0].agents]
-    if not held:
+    own = [one for one in holding if not one[0].agents or turn.agent in one[0].agents]
+    if not own:
         return
-    cap, reason = min(held, key=lambda one: one[0].most)
+    cap, reason = min(own, key=lambda one: one[0].most)
     final = note.final
     if final.score > cap.most:
         final.uncapped, final.cap, final.score = final.score, reason, cap.most

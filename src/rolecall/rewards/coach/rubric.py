@@ -19,7 +19,7 @@ from rolecall.rewards.coach.wording import (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Criteria that a coach judges by, and the highest score that it gives."""
+    """The rules of a coach, and the highest score that it gives."""
 
     rubric: Rubric = field(default_factory=Rubric)
     scale: int = 10

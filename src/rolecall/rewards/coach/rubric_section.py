@@ -31,7 +31,7 @@ Text = Annotated[str, BeforeValidator(read_text)]
 
 
 class Rubric(Section):
-    """Criteria that a coach judges by, in the words of its user; a text may be {file: PATH}."""
+    """The rules of a coach in the words of its user. Each text may be {file: PATH} instead."""
 
     rules: Text = ""
     """What counts in this task, for all agents. Like each text of a rubric, it may be
