@@ -61,7 +61,7 @@ what the workflow paid for a turn is in R, and not in r_t
         """
 A_t = (s_t - mean_i) / (std_i + 1e-6)     mean and std over the turns of agent i at the task
 """,
-        "None of the formula: every call is one sample, as published; `count: episode_agent` counts "
+        "None of the formula: every call is a sample, as published; `count: episode_agent` counts "
         "an episode once. In the published code a turn's score is the outcome of its episode less "
         "its own penalty for an invalid action, which is s_t here; a group of one keeps that score "
         "there, and has an advantage of 0 here.",
