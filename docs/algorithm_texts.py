@@ -38,7 +38,11 @@ what the workflow paid for a turn is in R, and not in r_t
 """,
         "The paper's 64 attempts and its KL of 0.04 are not defaults: write `kl: 0.04`. How "
         "rewards of single actions enter a team's statistics is ours, because a penalty on one "
-        "agent must not move another's advantages. The test for a constant group is on equality.",
+        "agent must not move another's advantages: in Dr. MAS's code with `group_by_agent_id` off "
+        "the penalty for an invalid action is subtracted from that turn's score, and every agent "
+        "of the attempt then gets the mean of the attempt's scores, penalties of the others "
+        "included. That code also keeps the raw score of a group of one as its advantage, where "
+        "ours is 0. The test for a constant group is on equality.",
         (
             "Groups whose members are answers to different problems.",
             "Advantages that are normalised by group and whitened over the batch again.",
@@ -57,8 +61,10 @@ what the workflow paid for a turn is in R, and not in r_t
         """
 A_t = (s_t - mean_i) / (std_i + 1e-6)     mean and std over the turns of agent i at the task
 """,
-        "None known: every call is one sample, as published; `count: episode_agent` counts an "
-        "episode once.",
+        "None of the formula: every call is a sample, as published; `count: episode_agent` counts "
+        "an episode once. In the published code a turn's score is the outcome of its episode less "
+        "its own penalty for an invalid action, which is s_t here; a group of one keeps that score "
+        "there, and has an advantage of 0 here.",
         (
             "A group of one that keeps its raw reward as its advantage.",
             "Rows that were copied to fill a batch and then enter mean and spread.",
@@ -350,7 +356,11 @@ v' = v_old + clamp(v - v_old, +-clip_value)
 loss: + value_coef * 0.5 max((v - ret)^2, (v' - ret)^2)
 """,
         "For a team this is IPPO. Classical rates (3e-4, gamma .99) are for small networks and no "
-        "defaults. A cut episode is terminal.",
+        "defaults. A cut episode is terminal. In Dr. MAS's code (`adv_estimator=gae`) every turn "
+        "is a sequence of its own with the whole outcome on its last token, its returns end with "
+        "the turn, one critic serves all agents, and advantages are whitened over the tokens of "
+        "all of them; here the outcome is paid once, on the agent's last turn, returns run over "
+        "its turns, and the tokens of a policy are whitened apart from those of others.",
         (
             "Each turn as an episode of its own, so that the outcome is paid several times.",
             "Returns made of advantages that were whitened already.",
@@ -429,8 +439,12 @@ reward of token l = -eta_p (old_l - ref_l), and R(pioneer) + R(observer) on the 
 eta_p <- eta_p (1 + clamp(KL_p / kl_target - 1, +-0.2) * turns / horizon)     of each policy p
 """,
         "The published trainer leaves out a minibatch whose mean ratio exceeds 10; ours looks at a "
-        "micro-batch, which is what one forward pass holds. A swap changes who speaks first and "
-        "nothing else: optimizer, value head and KL coefficient stay with their policy.",
+        "micro-batch, which is what one forward pass holds. The published script for IMDB also "
+        "subtracts the running mean of the summed scores of each of the two trainers and divides "
+        "by their running spread before the KL is added; ours pays the sum as it is, so that "
+        "`kl` is a price in units of the score, and scales advantages alone (`whiten`). Its KL is "
+        "summed over the vocabulary, ours is that of the sampled token. A swap changes who speaks "
+        "first and nothing else: optimizer, value head and KL coefficient stay with their policy.",
         (
             "A swap by reloading, which resets optimizer, KL coefficient and moments every time.",
             "An option for the kind of reward that nothing reads.",
