@@ -202,6 +202,9 @@ def test_dsbench_is_the_team_of_data_science(folder):
     assert list(config["team"]) == ["engineer", "modeler", "analyst"]
     assert {a["tools"]["max_calls"] for a in config["team"].values()} == {3}
     assert config["environment"]["wall_s"] == 30.0
+    strata = imported(script_v1(folder, "tables", options=f"{options} stratified_sampling=true"))
+    assert strata["rollout"]["stratify"] == "proportional"
+    assert strata["environment"]["by_type"] is True
     assert "url" not in config["environment"]  # the script finds the port: bubblewrap it is
 
 

@@ -35,8 +35,10 @@ def build(given: Given) -> Tree:
         check_turns(given, flow)
     if flow is not TOOLS and not (given["is_reasoning_model"] and given["enable_thinking"]):
         given.silence(["enable_thinking"], "only reasoning models and the tool workflow read it")
-    if config.get("environment", {}).get("name") == "data_science" and given["stratified_sampling"]:
-        set_key(config, "environment.by_type", True)
+    if given["stratified_sampling"]:
+        set_key(config, "rollout.stratify", "proportional")
+        if config.get("environment", {}).get("name") == "data_science":
+            set_key(config, "environment.by_type", True)
     set_rows(given, config, test=None)
     build_algorithm(given, config)
     set_policies(given, config, schedule=SCHEDULE)
