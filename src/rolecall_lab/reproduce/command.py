@@ -25,6 +25,7 @@ from rolecall.runtime.consoles import PlainConsole
 from rolecall.runtime.progress import Activity, activity
 from rolecall.setup.open_environment import open_components
 from rolecall.setup.plan import load_plan
+from rolecall.setup.run_length import limit_steps
 from rolecall.storage.run_folder import RunFolder
 from rolecall.storage.whole_files import write_atomically
 from rolecall_lab.proofs.all import prove
@@ -149,13 +150,7 @@ def _prepare(
                 problems.setdefault(problem, []).append(name)
             continue
         number = len(tasks.sampler.train)
-        steps = config.trainer.steps
-        overridden = any(override.startswith("trainer.steps=") for override in overrides)
-        if setting.epochs and not overridden and number < ENDLESS:
-            steps = max(1, setting.epochs * number // config.rollout.groups)
-            changed = {**setting.config["trainer"], "steps": steps}
-            _write_config(setting, files[name], {**setting.config, "trainer": changed})
-        trained = "" if setting.algorithm == "untrained" else str(steps)
+        trained = "" if setting.algorithm == "untrained" else str(limit_steps(config, number))
         table.add_row(name, trained, "without end" if number >= ENDLESS else str(number),
                       str(len(tasks.test)))  # fmt: skip
     if table.rows:

@@ -172,6 +172,8 @@ def _setting(
     if "rewards" in (changes or {}):
         config["rewards"] = {}
     config = _over(_over(config, _of_size(size, task, config)), changes or {})
+    if size == "published":
+        config["trainer"] = {"epochs": EPOCHS[task]}
     real = BASES["published", task][BASES[size, task].index(base)]
     return Setting(
         task,
@@ -180,7 +182,6 @@ def _setting(
         algorithm,
         config,
         published=scores or (None if kind else find_published(task, real, weights, algorithm)),
-        epochs=EPOCHS[task] if size == "published" else None,
         kind=kind,
     )
 
@@ -202,7 +203,7 @@ def _options(size: Size, task: Task) -> Keys:
 
 
 def _of_size(size: Size, task: Task, config: Keys) -> Keys:
-    evaluation = {"samples": SAMPLES, "k": SAMPLES, "sampling": SAMPLING}
+    evaluation = {"samples": SAMPLES, "k": SAMPLES, "sampling": SAMPLING, "every": 0}
     if size == "small":
         own = SMALL[task]
         return {**own, "evaluation": {**own["evaluation"], **evaluation}}

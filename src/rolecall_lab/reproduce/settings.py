@@ -36,7 +36,6 @@ class Setting:
     algorithm: str  # of ALGORITHMS
     config: dict[str, Any]
     published: Published | None = None
-    epochs: int | None = None  # over the training rows; else `trainer.steps` of the config
     kind: str = ""  # what else differs: heavy, mixed
 
     @property

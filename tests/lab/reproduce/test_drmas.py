@@ -75,7 +75,7 @@ def test_a_published_setting_is_what_the_paper_says(name):
     assert config.rollout.group_size == (8 if setting.task == "math" else 5)
     assert {p.optimizer.lr for p in config.policies.values()} == {1e-6}
     assert len(config.environment.options["test"]) == (6 if setting.task == "math" else 7)
-    assert setting.epochs == (2 if setting.task == "math" else 1)
+    assert setting.config["trainer"] == {"epochs": 2 if setting.task == "math" else 1}
     agents = len(config.team)
     assert agents == (1 if setting.weights == "one" else 2 if setting.task == "math" else 3)
     assert len(config.policies) == (agents if setting.weights == "own" else 1)
