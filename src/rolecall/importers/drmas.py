@@ -6,9 +6,13 @@ import yaml
 
 from rolecall.config.load import find
 from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, OWN
-from rolecall.importers.keys import EDIT, Framework, Given, Tree, is_unknown, set_key, show_value
+from rolecall.importers.keys import Framework, Given, Tree, is_unknown, set_key
 from rolecall.importers.verl_parts import (
+    ESTIMATOR,
+    ESTIMATORS,
     build_policy,
+    choose_algorithm,
+    set_algorithm,
     set_amounts,
     set_loss,
     set_rows,
@@ -23,16 +27,6 @@ TEAMS = {
                                                "Search Agent": "searcher",
                                                "Answer Agent": "answerer"}),
 }  # fmt: skip
-ESTIMATOR = "algorithm.adv_estimator"
-ESTIMATORS = {
-    "grpo": "grpo",
-    "rloo": "rloo",
-    "gae": "ppo",
-    "gigpo": "gigpo",
-    "remax": "remax",
-    "reinforce_plus_plus": "reinforce_pp",
-    "reinforce_plus_plus_baseline": "reinforce_pp_baseline",
-}
 # What an unreadable verdict counts as there.
 UNREADABLE = {"solver_verifier": "approve", "search_team": "yes"}
 DIFFERS = (
@@ -124,15 +118,7 @@ def _environment(given: Given, config: Tree) -> None:
 def _algorithm(given: Given, config: Tree) -> None:
     by_agent = bool(given["algorithm.group_by_agent_id"])
     name = _choose_algorithm(given, by_agent=by_agent)
-    if name is None:
-        given.mark_missing(
-            config,
-            "algorithm.name",
-            f"{show_value(given[ESTIMATOR])} there, which is not known here",
-        )
-        given.silence([ESTIMATOR, f"{ACTOR}.policy_loss.loss_mode"], "algorithm.name is to fill in")
-        name = EDIT
-    set_key(config, "algorithm.name", name)
+    set_algorithm(given, config, name)
     if name in ("grpo", "dapo", "rloo", "gspo"):
         set_key(config, "algorithm.count", "episode_agent")  # a trajectory is one sample there
     if name in ("rloo", "gspo"):
@@ -142,13 +128,6 @@ def _algorithm(given: Given, config: Tree) -> None:
     if name == "dapo":  # no soft limit of length there
         set_key(config, "algorithm.longest", NEVER)
     _gigpo(given, config, name, by_agent=by_agent)
-    if name == "ppo":
-        set_key(config, "critics.agent", {"optimizer": {}})
-    elif name == "ppo_critic":
-        set_key(config, "critics.token", {"base": given["critic.model.path"], "optimizer": {}})
-    else:
-        unread = [key for key in KEYS if key.startswith("critic.")]
-        given.silence(unread, f"{name} has no critic")
     reads = {
         "ppo": ("gamma", "lam"),
         "ppo_critic": ("gamma", "lam"),
@@ -156,32 +135,25 @@ def _algorithm(given: Given, config: Tree) -> None:
         "reinforce_pp": ("gamma",),
     }
     for key in ("gamma", "lam"):
-        if key not in reads.get(name, ()):
+        if key not in reads.get(name or "", ()):
             given.silence([f"algorithm.{key}"], f"{name} does not read it, there as here")
     set_loss(given, config)
 
 
 def _choose_algorithm(given: Given, *, by_agent: bool) -> str | None:
     """Return our algorithm, or None for an estimator that is not known."""
-    estimators = {**ESTIMATORS, "grpo": "drmas" if by_agent else "grpo"}
-    name = estimators.get(given[ESTIMATOR])
-    loss = given[f"{ACTOR}.policy_loss.loss_mode"]
-    if loss == "gspo" and given[ESTIMATOR] == "grpo":
-        return "gspo"
-    if loss != "vanilla":
-        given.refuse(f"{ACTOR}.policy_loss.loss_mode", f"no loss {loss!r} with {name}")
-    if given["algorithm.filter_groups.enable"]:
+    own = {"gigpo": "gigpo", "grpo": "drmas" if by_agent else "grpo"}
+    name = choose_algorithm(given, ESTIMATORS | own)
+    if given["algorithm.filter_groups.enable"] and name != "gspo":
         if name == "grpo":
             return "dapo"
         given.refuse("algorithm.filter_groups.enable", f"{name} does not filter groups")
-    if name == "ppo":
-        if by_agent:
-            given.refuse("algorithm.group_by_agent_id", "PPO compares with its values")
-        return "ppo_critic" if given["critic.model.path"] else "ppo"
+    if by_agent and name in ("ppo", "ppo_critic"):
+        given.refuse("algorithm.group_by_agent_id", "PPO compares with its values")
     return name
 
 
-def _gigpo(given: Given, config: Tree, name: str, *, by_agent: bool) -> None:
+def _gigpo(given: Given, config: Tree, name: str | None, *, by_agent: bool) -> None:
     """Set what GiGPO alone reads."""
     if name != "gigpo":
         unread = [key for key in KEYS if key.startswith("algorithm.gigpo.")]

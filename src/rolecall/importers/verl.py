@@ -6,22 +6,16 @@ from rolecall.importers import drmas_keys
 from rolecall.importers.drmas_keys import ACTOR, MODEL, ROLLOUT
 from rolecall.importers.keys import Framework, Given, Key, Tree, becomes, ignore, read, set_key
 from rolecall.importers.verl_parts import (
+    ESTIMATORS,
     build_policy,
+    choose_algorithm,
+    set_algorithm,
     set_amounts,
     set_loss,
     set_rows,
     set_trackers,
 )
 
-ESTIMATOR = "algorithm.adv_estimator"
-ESTIMATORS = {
-    "grpo": "grpo",
-    "gae": "ppo",
-    "rloo": "rloo",
-    "remax": "remax",
-    "reinforce_plus_plus": "reinforce_pp",
-    "reinforce_plus_plus_baseline": "reinforce_pp_baseline",
-}
 DATA = "rewards come from the environment math; name another one for other rows"
 # What Dr. MAS adds to verl, and what its scripts take the place of.
 OF_TEAMS = ("agent.", "env.", "algorithm.gigpo.", "algorithm.group_by_agent_id", "algorithm.filter",
@@ -65,26 +59,8 @@ def build(given: Given) -> Tree:
 
 
 def _algorithm(given: Given, config: Tree) -> None:
-    name = ESTIMATORS.get(given[ESTIMATOR])
-    if name is None:
-        given.mark_missing(
-            config, "algorithm.name", f"{given[ESTIMATOR]} there, which is not known here"
-        )
-        given.silence([ESTIMATOR], "algorithm.name is to fill in")
-    loss = given[f"{ACTOR}.policy_loss.loss_mode"]
-    if loss == "gspo" and name == "grpo":
-        name = "gspo"
-    elif loss != "vanilla":
-        given.refuse(f"{ACTOR}.policy_loss.loss_mode", f"no loss {loss!r} with {name}")
-    if name == "ppo" and given["critic.model.path"]:
-        name = "ppo_critic"
-        set_key(config, "critics.token", {"base": given["critic.model.path"], "optimizer": {}})
-    elif name == "ppo":
-        set_key(config, "critics.agent", {"optimizer": {}})
-    else:
-        given.silence([key for key in KEYS if key.startswith("critic.")], f"{name} has no critic")
-    if name is not None:
-        set_key(config, "algorithm.name", name)
+    name = choose_algorithm(given, ESTIMATORS)
+    set_algorithm(given, config, name)
     if name in ("grpo", "gspo") and not given["algorithm.norm_adv_by_std_in_grpo"]:
         set_key(config, "algorithm.std", "none")
     share = given["data.train_batch_size"] / given[f"{ACTOR}.ppo_mini_batch_size"]

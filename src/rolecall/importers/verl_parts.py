@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rolecall.core.json_types import JsonValue
 from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, PROMPTS, ROLLOUT
 from rolecall.importers.keys import Given, Tree, is_unknown, set_key, show_value
 
+ESTIMATOR, LOSS = "algorithm.adv_estimator", f"{ACTOR}.policy_loss.loss_mode"
+ESTIMATORS = {
+    "grpo": "grpo",
+    "gae": "ppo",
+    "rloo": "rloo",
+    "remax": "remax",
+    "reinforce_plus_plus": "reinforce_pp",
+    "reinforce_plus_plus_baseline": "reinforce_pp_baseline",
+}
 AGGREGATIONS = {"token-mean": "token", "seq-mean-token-mean": "turn_mean"}
 FORMS = {"low_var_kl": "k3", "kl": "k1", "mse": "k2", "k1": "k1", "k2": "k2", "k3": "k3"}
 TRACKERS = ("wandb", "mlflow", "tensorboard", "trackio")
@@ -35,6 +46,33 @@ def build_policy(given: Given, model: JsonValue, rate: JsonValue) -> Tree:
     else:
         given.silence([f"{MODEL}.lora_alpha", f"{MODEL}.target_modules"], "lora_rank is 0")
     return policy
+
+
+def choose_algorithm(given: Given, estimators: Mapping[str, str]) -> str | None:
+    """Return our algorithm of an estimator and a loss, or None for an estimator not known here."""
+    name, loss = estimators.get(given[ESTIMATOR]), given[LOSS]
+    if loss == "gspo" and given[ESTIMATOR] == "grpo":
+        return "gspo"
+    if loss != "vanilla":
+        given.refuse(LOSS, f"no loss {loss!r} with {name}")
+    return "ppo_critic" if name == "ppo" and given["critic.model.path"] else name
+
+
+def set_algorithm(given: Given, config: Tree, name: str | None) -> None:
+    """Set the algorithm, which is left to fill in for None, and its critic."""
+    critic = [key for key in KEYS if key.startswith("critic.")]
+    if name is None:
+        what = f"{show_value(given[ESTIMATOR])} there, which is not known here"
+        given.mark_missing(config, "algorithm.name", what)
+        given.silence([ESTIMATOR, LOSS, *critic], "algorithm.name is to fill in")
+        return
+    set_key(config, "algorithm.name", name)
+    if name == "ppo":
+        set_key(config, "critics.agent", {"optimizer": {}})
+    elif name == "ppo_critic":
+        set_key(config, "critics.token", {"base": given["critic.model.path"], "optimizer": {}})
+    else:
+        given.silence(critic, f"{name} has no critic")
 
 
 def set_rows(given: Given, config: Tree) -> None:
