@@ -478,6 +478,13 @@ def test_each_estimator_of_dr_mas_becomes_its_algorithm(change, algorithm):
     check(found.config)
 
 
+def test_filtered_groups_are_refused_where_the_algorithm_filters_none():
+    key = "algorithm.filter_groups.enable"
+    for change in ({f"{ACTOR}.policy_loss.loss_mode": "gspo"}, {}):
+        found = translate(MATH_TEAM | {key: True} | change, FRAMEWORKS["drmas"])
+        assert [line.key for line in found.refused_lines] == [key]
+
+
 def test_an_estimator_that_nobody_knows_becomes_no_other_algorithm():
     found = translate(MATH_TEAM | {"algorithm.adv_estimator": "grpo2"}, FRAMEWORKS["drmas"])
     assert not found.refused_lines

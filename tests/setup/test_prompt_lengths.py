@@ -8,7 +8,8 @@ from rolecall.config.load import load
 from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.setup.prompt_lengths import _make_reader, _num_tokens
+from rolecall.setup.prompt_lengths import _make_reader, _num_tokens, drop_long_prompts
+from rolecall.setup.tasks import Tasks
 
 
 def run_of(tmp_path, lengths, *overrides):
@@ -87,3 +88,12 @@ def test_prompts_above_the_limit_of_the_config_are_left_out_and_counted(tmp_path
 def test_a_limit_for_tasks_that_are_generated_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"max_prompt_tokens has no effect: tasks are generated"):
         run_of(tmp_path, [1], "rollout.max_prompt_tokens=9", "environment={name: math}")
+
+
+def test_a_prompt_of_just_the_limit_is_kept_where_the_context_is_not_known(tmp_path):
+    run = run_of(tmp_path, [1, 60])
+    [agent] = run.context.agents.values()
+    run.config.rollout.max_prompt_tokens = _num_tokens(agent, run.sampler.train[1].prompt)
+    tasks = Tasks(run.sampler, run.test, run.validation)
+    short = drop_long_prompts(tasks, run.config, run.context.agents, lengths={})
+    assert [task.id for task in short.sampler.train] == ["rows-1", "rows-2"]

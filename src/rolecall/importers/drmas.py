@@ -144,7 +144,7 @@ def _choose_algorithm(given: Given, *, by_agent: bool) -> str | None:
     """Return our algorithm, or None for an estimator that is not known."""
     own = {"gigpo": "gigpo", "grpo": "drmas" if by_agent else "grpo"}
     name = choose_algorithm(given, ESTIMATORS | own)
-    if given["algorithm.filter_groups.enable"] and name != "gspo":
+    if given["algorithm.filter_groups.enable"]:
         if name == "grpo":
             return "dapo"
         given.refuse("algorithm.filter_groups.enable", f"{name} does not filter groups")

@@ -46,7 +46,7 @@ def drop_long_prompts(
     """
     most = config.rollout.max_prompt_tokens
     if most is not None:
-        lengths = {name: min(lengths.get(name, most), most + 1) for name in config.policies}
+        lengths = {name: min(lengths.get(name, most + 1), most + 1) for name in config.policies}
         _check_limit(tasks.sampler.train, agents)
     readers = [_make_reader(agent, lengths.get(agent.policy.name)) for agent in agents.values()]
     dropped: list[str] = []
