@@ -110,11 +110,11 @@ def test_what_is_only_nearly_the_same_is_reported_and_stops_nothing():
     penalty = CODE + MODEL.replace("{max_new", "{repetition_penalty: 1.1, max_new")
     imported = translate(read_values(penalty, MRLM), MRLM)
     assert not imported.refused_lines
-    [line] = imported.lines_of("differs")
+    [line] = imported.select_lines("differs")
     assert line.key == "model.generation.repetition_penalty"
     text = render(imported, [Path("c.yaml")])
     assert f"# Differs from there: {line.key}=1.1: it would train another" in text
-    assert not read(CODE).lines_of("differs")
+    assert not read(CODE).select_lines("differs")
     assert read(CODE).config["algorithm"]["target_kl"] == 0.02
 
 

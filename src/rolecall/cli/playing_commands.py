@@ -186,10 +186,10 @@ def collect(
         ),
     ] = "agent",
     weigh: Annotated[
-        str, typer.Option(metavar="alike|reward", help="How much a row counts for sft.")
+        str, typer.Option(metavar="alike|reward", help="Weight of a row for sft.")
     ] = "alike",
     world_weight: Annotated[
-        float, typer.Option(help="How much a row of what the world showed next counts.")
+        float, typer.Option(help="Weight of a row of what the world showed next.")
     ] = 1.0,
     checkpoint: Annotated[str, typer.Option(help="Of a run: latest, step-N or best.")] = "latest",
     played: Annotated[

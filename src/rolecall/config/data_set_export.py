@@ -31,10 +31,10 @@ class CollectConfig(Section):
     """Imitate what agents said, what the world showed them next, or both. `least`, `step_least` and
     `best_of` select among what agents said; the world's answers are all kept."""
     weigh: Literal["alike", "reward"] = "alike"
-    """How much a row counts for sft: all alike, or by its reward. Rows that earned nothing are then
-    left out."""
+    """Weight of a row for sft: the same for all (`alike`), or its reward (`reward`), which leaves
+    out rows that earned nothing."""
     world_weight: float = Field(1.0, gt=0, le=1000)
-    """How much a row of what the world showed next counts, beside 1 for what an agent said."""
+    """Weight of a row of what the world showed next; a row of what an agent said has 1."""
     agents: list[str] = []
     """Keep only turns of these agents; by default of all that are trained."""
 

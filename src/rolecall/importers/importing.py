@@ -162,7 +162,7 @@ def render(found: Translation, files: list[Path]) -> str:
     ]
     lines += [
         f"# Differs from there: {line.key}={_short(line.value)}: {line.said}"
-        for line in found.lines_of("differs")
+        for line in found.select_lines("differs")
     ]
     lines += [f"# Differs from there: {what}" for what in found.framework.differs]
     order = {name: number for number, name in enumerate(Config.model_fields)}

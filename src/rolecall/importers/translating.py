@@ -66,9 +66,9 @@ class Translation:
 
     @property
     def refused_lines(self) -> list[Line]:
-        return self.lines_of("refused")
+        return self.select_lines("refused")
 
-    def lines_of(self, fate: str) -> list[Line]:
+    def select_lines(self, fate: str) -> list[Line]:
         return [line for line in self.lines if line.fate == fate]
 
 

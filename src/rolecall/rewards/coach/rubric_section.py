@@ -34,12 +34,11 @@ class Rubric(Section):
     """The rules of a coach in the words of its user. Each text may be {file: PATH} instead."""
 
     rules: Text = ""
-    """What counts in this task, for all agents. Like each text of a rubric, it may be
-    {file: PATH} instead."""
+    """Criteria of this task for all agents. Each text of a rubric may be {file: PATH} instead."""
     agents: dict[str, Text] = Field(default_factory=dict)
-    """What counts for single agents; each is said only where that agent is judged."""
+    """Criteria for single agents, given to the coach only where that agent is judged."""
     blame: tuple[Text, ...] = ()
-    """Who is to blame when something fails later, a rule each, e.g. "no X_test.pkl: engineer"."""
+    """Rules that say who is to blame for a later failure, e.g. "no X_test.pkl: engineer"."""
     replaces: frozenset[Literal["rules", "blame"]] = frozenset()
     """Rules of the package that are left out, so that only those here hold: `rules` (what scores
     mean and what counts), `blame`."""
