@@ -99,17 +99,17 @@ def test_a_staged_run_goes_on_after_a_kill_at_any_of_its_first_points(config, tm
     assert command("train", file, "stages.two.trainer.steps=1", "--output", tmp_path / "run") == 0
     again = tmp_path / "again"
     assert command("train", file, "--output", again) == 0
-    for name in ("summary.json", "config.yaml", "log.txt", "metrics.jsonl"):
-        (again / "two" / name).unlink()
-    for place in ("checkpoints", "episodes", "journal"):
-        for entry in sorted((again / "two" / place).rglob("*"), reverse=True):
-            entry.rmdir() if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    for entry in (again / "two").iterdir():
-        if entry.is_file() and entry.name != ".lock":
+    stage = again / "two"
+    for entry in stage.rglob("*"):
+        if not entry.is_dir() or entry.is_symlink():
             entry.unlink()
-    (again / "two" / "config.yaml.tmp").write_text("half")
+    for folder in sorted(filter(Path.is_dir, stage.rglob("*")), reverse=True):
+        if folder.parent != stage:
+            folder.rmdir()
+    (stage / ".lock").write_text("process 1")
+    (stage / "config.yaml.tmp").write_text("half")
     assert command("train", again) == 0
-    assert (again / "two" / "summary.json").exists()
+    assert (stage / "summary.json").exists()
 
 
 def test_a_folder_with_anything_else_is_still_refused(config, tmp_path, capsys):
