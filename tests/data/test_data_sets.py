@@ -13,7 +13,7 @@ from pyarrow import parquet
 from rolecall.data.finding import collect_files, fetch, in_folder
 from rolecall.data.known import DATA_SETS, LISTED, get_data_set
 from rolecall.environments.code.environment import CodeEnvironment
-from rolecall.environments.data_science.environment import DataScienceEnvironment
+from rolecall.environments.data_science.rows import modelling_tasks
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.search.rows import search_tasks
 from rolecall.retrieval.corpus import read_corpus
@@ -75,7 +75,8 @@ def test_files_of_every_kind_are_read_and_written_row_for_row(shared, tmp_path, 
     if name == "humaneval":
         assert len(CodeEnvironment(test=str(tmp_path)).tasks("test")) == rows
     if name == "dsbench":
-        assert len(DataScienceEnvironment(test=str(tmp_path)).tasks("test")) == rows
+        assert len(modelling_tasks(tmp_path / "test.jsonl")) == rows
+        assert found.lines()[-1].endswith(f"environment.test={tmp_path} environment.root=FOLDER")
     if name == "wiki-18":
         assert len(list(read_corpus(tmp_path / "corpus.jsonl"))) == rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import numpy as np
 import pytest
@@ -236,13 +237,87 @@ def test_a_fork_goes_its_own_way(sandbox):
 def test_rows_of_dsbench_become_tasks_and_missing_files_an_error_that_names_them(shared):
     path = str(shared / "data/dsbench_modeling_eval.json")
     environment = DataScienceEnvironment(train=path, test=path)
-    tasks = environment.tasks("test")
+    tasks = modelling_tasks(shared / "data/dsbench_modeling_eval.json")
     assert len(tasks) == 8
     by_id = {task.id: read_grading(task) for task in tasks}
     assert by_id["playground-series-s4e6"].metric == "accuracy"
     assert len(by_id["playground-series-s4e3"].targets) == 7
     with pytest.raises(ValueError, match=r"task playground-series-s4e6: its file .*train.csv"):
         environment.open(tasks[0], seed=0)
+    with pytest.raises(ValueError, match=r"none of its 8 tasks has its files.*environment\.root"):
+        environment.tasks("test")
+
+
+def write_rows(folder, names, *, lacking=()) -> str:
+    """Rows of DSBench, each with a folder of files but for those in `lacking`; path of the rows."""
+    rows = []
+    for name in names:
+        files = {key: f"./{name}/{place}" for key, place in PLACES.items()}
+        rows.append(
+            json.dumps({"prompt": f"Predict {name}.", "metadata": {"task_id": name} | files})
+        )
+        for file, text in FILES.items() if name not in lacking else ():
+            (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name / file).write_text(text)
+    record = {"metric": "rmse", "target_column": "y", "id_column": "id"}
+    (folder / "eval.json").write_text("\n".join(rows))
+    (folder / "x_cleaned_prompts.json").write_text(json.dumps(dict.fromkeys(names, record)))
+    return str(folder / "eval.json")
+
+
+def test_rows_whose_files_are_missing_are_left_out_and_named_in_one_line(tmp_path, caplog):
+    names = [f"t{number}" for number in range(10)]
+    lacking = names[2:9]
+    path = write_rows(tmp_path, names, lacking=lacking)
+    environment = DataScienceEnvironment(train=path, test=path)
+    assert [task.id for task in environment.tasks("train")] == ["t0", "t1", "t9"]
+    [line] = caplog.messages
+    assert line.startswith(f"{path}: 7 of 10 tasks are left out")
+    assert "missing: t2, t3, t4, t5, t6 and 2 more; first: there is no file " in line
+    assert line.endswith("t2/train.csv")
+    environment.open(environment.tasks("train")[0], seed=0)
+
+
+def remove_answers(folder):
+    for file in (folder / "answers").iterdir():
+        file.unlink()
+    (folder / "answers").rmdir()
+
+
+@pytest.mark.parametrize(
+    ("break_files", "told"),
+    [
+        (lambda folder: (folder / "test.csv").unlink(), "no file .*test.csv"),
+        (remove_answers, "no folder .*answers"),
+        (lambda folder: (folder / "answers/truth.csv").unlink(), "holds 0 CSV files"),
+        (lambda folder: (folder / "answers/more.csv").write_text("id"), "holds 2 CSV files"),
+    ],
+)
+def test_each_file_of_a_row_is_looked_for(tmp_path, caplog, break_files, told):
+    path = write_rows(tmp_path, ["t0", "t1"])
+    environment = DataScienceEnvironment(train=path, test=path)
+    assert len(environment.tasks("train")) == 2
+    assert not caplog.messages
+    break_files(tmp_path / "t1")
+    assert [task.id for task in environment.tasks("train")] == ["t0"]
+    [line] = caplog.messages
+    assert re.search(rf"left out.*missing: t1; first: .*{told}", line)
+
+
+def test_rows_that_the_companion_file_does_not_know_are_left_out_unless_most_are(tmp_path, caplog):
+    path = write_rows(tmp_path, ["t0", "t1", "t2"])
+    records = json.loads((tmp_path / "x_cleaned_prompts.json").read_text())
+    environment = DataScienceEnvironment(train=path, test=path)
+    del records["t1"]
+    (tmp_path / "x_cleaned_prompts.json").write_text(json.dumps(records))
+    assert [task.id for task in environment.tasks("test")] == ["t0", "t2"]
+    [line] = caplog.messages
+    assert "eval.json:2: the companion file has no record of 't1'" in line
+    assert "left out (1 of 3)" in line
+    del records["t2"]
+    (tmp_path / "x_cleaned_prompts.json").write_text(json.dumps(records))
+    with pytest.raises(ValueError, match=r"no record of 't1'.*2 of 3 rows are like it"):
+        environment.tasks("test")
 
 
 def dsbench(folder, *, metric="rmse", target="y", **record) -> Task:

@@ -10,7 +10,7 @@ import pytest
 from rolecall.data import data_locations
 from rolecall.data.finding import collect_files
 from rolecall.data.known import DATA_SETS
-from rolecall.environments.data_science.environment import DataScienceEnvironment
+from rolecall.environments.data_science.rows import modelling_tasks
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.math.rows import math_tasks
 
@@ -80,12 +80,12 @@ def test_benchmarks_are_found_by_their_names(monkeypatch, name):
 
 
 def test_kinds_of_dsbench_are_told_apart_by_the_companion_file(shared):
-    path = str(shared / "data/dsbench_modeling_eval.json")
-    tasks = DataScienceEnvironment(test=path, by_type=True).tasks("test")
+    path = shared / "data/dsbench_modeling_eval.json"
+    tasks = modelling_tasks(path, by_type=True)
     sources = [task.source for task in tasks]
     assert sources.count("dsbench-classification") == 6  # rows say regression of two of them
     assert sources.count("dsbench-regression") == 2
-    assert {task.source for task in DataScienceEnvironment(test=path).tasks("test")} == {"dsbench"}
+    assert {task.source for task in modelling_tasks(path)} == {"dsbench"}
 
 
 def test_dsbench_has_a_train_split(tmp_path):

@@ -61,6 +61,8 @@ class Prepared:
             corpus = f"{self.folder}/{CORPUS}.jsonl"
             return [*lines, f"Serve it: rolecall serve search --index DIR --corpus {corpus}"]
         splits = " ".join(f"environment.{split}={self.folder}" for split in self.rows)
+        if self.kind == "data_science":  # to which the paths of the tables are relative
+            splits += " environment.root=FOLDER"
         return [*lines, f"Use it: environment={self.kind} {splits}"]
 
 

@@ -14,6 +14,7 @@ from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import GENERATED, gather, generates, list_sources
 from rolecall.environments.data_science.generated import SUBMISSION, GeneratedTables, Kind
+from rolecall.environments.data_science.missing_files import keep_complete
 from rolecall.environments.data_science.rows import (
     modelling_tasks,
     read_grading,
@@ -57,6 +58,7 @@ class DataScienceEnvironment:
         by_type: bool = False,
     ) -> None:
         """train, test: `generated`, or local files of DSBench's rows; one, or a list of several.
+            Rows whose files are missing are left out and counted.
         prompts: DSBench's file of prompts; by default the one beside the rows.
         root: folder to which the paths of rows are relative; by default that of their file.
         kinds: kinds of generated tables; by default all.
@@ -93,17 +95,20 @@ class DataScienceEnvironment:
         self._used = False
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Return the tasks of a split, "train" or "test".
+        """Return the tasks of a split, "train" or "test"; rows whose files are missing have none.
 
-        Raises ValueError for a missing source or a malformed row.
+        Raises ValueError for a missing source, a malformed row, and where no row has its files.
         """
 
         def read(source: str) -> Sequence[Task]:
             if source == GENERATED:
-                tasks = GeneratedTables(split, kinds=self.kinds)
-                return tasks[: self.test_size] if split == "test" else tasks
+                tables = GeneratedTables(split, kinds=self.kinds)
+                return tables[: self.test_size] if split == "test" else tables
             path = locate(source, split=split)
-            return modelling_tasks(path, prompts=self.prompts, root=self.root, by_type=self.by_type)
+            tasks = modelling_tasks(
+                path, prompts=self.prompts, root=self.root, by_type=self.by_type
+            )
+            return keep_complete(tasks, path)
 
         return gather(self.sources[split], read=read)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Task
 from rolecall.data.files import Row
-from rolecall.data.tasks import given_id, read_tasks
+from rolecall.data.tasks import IncompleteRowError, given_id, read_tasks
 from rolecall.environments.data_science.generated import describe_submission
 from rolecall.grading.submissions import Grading, Table, grade, read_table, write_table
 from rolecall.grading.tabular import constant, metric_named
@@ -35,7 +35,8 @@ def modelling_tasks(
     companion file says; what rows say themselves is wrong for some.
 
     Paths of rows are relative to `root`, by default the folder of the file. The files are opened
-    with the task and not before. Raises ValueError naming file and row.
+    with the task and not before. Rows without a record in the companion file are left out and
+    counted, unless most are. Raises ValueError naming file and row.
     """
     records = _records(prompts or _companion(path))
 
@@ -51,7 +52,10 @@ def modelling_tasks(
 def _task(row: Row, name: str, records: JsonObject, *, root: Path, by_type: bool) -> Task:
     _, key = given_id(row, (TASK_ID,))
     if key not in records:
-        raise ValueError(f"the companion file has no record of {key!r}, the row's {TASK_ID}")
+        raise IncompleteRowError(
+            f"the companion file has no record of {key!r}, the row's {TASK_ID}: how it is scored "
+            "is not known"
+        )
     metadata, record = row["metadata"], records[key]
     targets = record["target_column"]
     grading = Grading(
