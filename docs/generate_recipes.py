@@ -55,7 +55,7 @@ LARGE = """
 
 The hardware is the smallest that `rolecall plan` finds large enough. **None of these recipes has been
 run on a GPU yet.** Each has a small twin that trains the same team or the same algorithm on a laptop.
-The recipes with a coach also ask a paid LLM: the key is in the variable `OPENAI_API_KEY`.
+The recipes with a coach also ask a paid LLM: the key is in `GEMINI_API_KEY` or `GOOGLE_API_KEY`.
 
 | recipe | what it trains | what it needs besides | hardware | small twin |
 |---|---|---|---|---|

@@ -27,6 +27,7 @@ UNNAMED = 3  # rows of a table of tokens that no token has, as the hub's Qwen ha
 # Of these bases, the chat template in TRL's collection and what their generation_config.json says.
 BASES = {
     "Qwen/Qwen3-4B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
+    "Qwen/Qwen3-4B-Thinking-2507": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen3-0.6B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen3-8B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen2.5-3B": ("qwen2_5", {}),
@@ -55,9 +56,10 @@ DATA = {  # what recipes name, and the file of it that they read
 SEARCHED = [
     "nq-hotpotqa", "nq", "hotpotqa", "triviaqa", "popqa", "2wikimultihopqa", "musique", "bamboogle",
 ]  # fmt: skip
+SUMS = ["dapo-filter", "amc", "aime-1983-2024", "amc-eval-32"]
 PREPARED = {  # what `rolecall data` makes
     **{name: {"id": "1", "question": "Who?", "golden_answers": ["a"]} for name in SEARCHED},
-    **{name: {"id": "1", "question": "1 + 1?", "answer": "2"} for name in ("dapo-filter", "amc")},
+    **{name: {"id": "1", "question": "1 + 1?", "answer": "2"} for name in SUMS},
     "mbpp": {"task_id": 1, "text": "Add.", "code": "def f(a): return a",
              "test_list": ["assert f(1) == 1", "assert f(2) == 2"]},
     "humaneval": {"task_id": "H/0", "prompt": "def f(a):\n    \"Same.\"\n", "entry_point": "f",
@@ -123,6 +125,7 @@ def make_home(folder: Path, bases: Path, monkeypatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(hub))  # of processes that are started
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("OPENAI_API_KEY", "secret-key-1")
+    monkeypatch.setenv("GEMINI_API_KEY", "secret-key-1")
     hub.mkdir()
     for base in bases.iterdir():
         (hub / base.name).symlink_to(base)
@@ -154,20 +157,20 @@ def _snapshot(hub: Path, kind: str, name: str) -> Path:
 
 
 def _make_tables(folder: Path) -> None:
-    """One modelling task as DSBench has them."""
-    (folder / "answers").mkdir()
-    (folder / "answers" / "answer.csv").write_text("id,target\n3,6\n")
+    """One table of DSBench, and prepared rows of tasks that all name it."""
+    tables, prepared = folder / "data" / "DSBench", folder / "data" / "dsbench"
+    (tables / "answers").mkdir(parents=True)
+    prepared.mkdir()
+    (tables / "answers" / "test_answer.csv").write_text("id,target\n3,6\n")
     for name, text in TABLE.items():
-        (folder / name).write_text(text)
-    given = {"train_file": "train.csv", "test_file": "test.csv", "answer_dir": "answers"}
+        (tables / name).write_text(text)
+    places = {"train_file": "train.csv", "test_file": "test.csv", "answer_dir": "answers"}
+    given = {key: f"./data/DSBench/{place}" for key, place in places.items()}
     names = [f"t{n}" for n in range(ROWS)]
-    rows = [{"prompt": "Predict.", "metadata": {"task_id": name} | given} for name in names]
-    (folder / "rows.json").write_text(json.dumps(rows))
+    rows = [{"prompt": f"Predict {name}.", "metadata": {"task_id": name} | given} for name in names]
+    for split in ("train", "test"):
+        (prepared / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    kinds = ["classification" if n % 2 else "regression" for n in range(ROWS)]
     record = {"metric": "rmse", "target_column": "target", "id_column": "id"}
-    (folder / "a_cleaned_prompts.json").write_text(json.dumps(dict.fromkeys(names, record)))
-
-
-def yours(folder: Path) -> dict[str, str]:
-    """What `data_science_coach` leaves open, as its first lines say."""
-    rows = str(folder / "rows.json")
-    return {"train": rows, "test": rows, "root": str(folder)}
+    records = {name: record | {"task_type": k} for name, k in zip(names, kinds, strict=True)}
+    (prepared / "a_cleaned_prompts.json").write_text(json.dumps(records))

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from rolecall.data.files import read_rows
 from rolecall.data.finding import collect_files, fetch, in_folder
 from rolecall.data.known import DATA_SETS, LISTED, get_data_set
 from rolecall.environments.code.environment import CodeEnvironment
 from rolecall.environments.data_science.rows import modelling_tasks
 from rolecall.environments.math.environment import MathEnvironment
+from rolecall.environments.math.rows import math_tasks
 from rolecall.environments.search.rows import search_tasks
 from rolecall.retrieval.corpus import read_corpus
 from rolecall.runs.prepare_data import prepare
@@ -59,6 +61,8 @@ def test_real_rows_become_what_the_environment_reads(shared, tmp_path, capsys):
     [
         ("math500", "math_500.json", 500),
         ("aime25", "aime_2025.json", 30),
+        ("aime-1983-2024", "aime_1983_2024.json", 933),
+        ("amc-eval-32", "amc_34.json", 34),
         ("amc", "amc_34.json", 34),
         ("dapo-math", "drmas_math_300.parquet", 300),
         pytest.param("humaneval", "HumanEval.jsonl.gz", 164, marks=pytest.mark.evidence),
@@ -79,6 +83,40 @@ def test_files_of_every_kind_are_read_and_written_row_for_row(shared, tmp_path, 
         assert found.lines()[-1].endswith(f"environment.test={tmp_path} environment.root=FOLDER")
     if name == "wiki-18":
         assert len(list(read_corpus(tmp_path / "corpus.jsonl"))) == rows
+
+
+AIME_CSV = (
+    "\ufeffID,Year,Problem Number,Question,Answer,Part\r\n"
+    '1983-1,1983,1,"Let $x$, $y$\n""exceed"" 1.\nFind $z$.",060,\r\n'
+    "2000-I-2,2000,2,Two?,2,I\r\n"
+)
+
+
+def test_a_set_that_the_hub_has_as_csv_is_read_with_its_line_breaks_and_quotes(tmp_path):
+    data_set = DATA_SETS["aime-1983-2024"]
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub/AIME_Dataset_1983_2024.csv").write_text(AIME_CSV, newline="")
+    (tmp_path / "hub/README.json").write_text("{}")
+    found = prepare(data_set, collect_files(data_set, [str(tmp_path / "hub")]), tmp_path / "out")
+    assert found.rows == {"train": 2}
+    first, second = math_tasks(tmp_path / "out/train.jsonl")
+    assert (first.id, first.prompt) == ("1983-1", 'Let $x$, $y$\n"exceed" 1.\nFind $z$.')
+    assert (first.answer, first.info["Year"]) == ("060", "1983")
+    assert (second.id, second.answer, second.info["Part"]) == ("2000-I-2", "2", "I")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a,b\n1,2\n3\n", ":3: 1 values under 2 columns"),
+        ('a,b\n1,"2\n', ":3: not readable as CSV: unexpected end of data"),
+        ("a,b\n", ":1: the file holds no rows"),
+    ],
+)
+def test_a_csv_file_that_cannot_be_read_is_named_with_the_line(tmp_path, text, told):
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(ValueError, match=told):
+        list(read_rows(tmp_path / "rows.csv"))
 
 
 def test_questions_in_both_splits_are_counted_however_they_are_spelt(tmp_path):

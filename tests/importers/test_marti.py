@@ -145,7 +145,7 @@ def test_a_coach_becomes_a_frozen_policy_and_a_reward(folder, model, policy, mon
     assert config["policies"]["coach"] == policy
     assert replies == {"temperature": 0.0, "max_tokens": 65536}
     coach = config["rewards"]["coach"]
-    assert (coach["w_process"], coach["w_outcome"], coach["scale"]) == (10.0, 0.0, 10)
+    assert (coach["w_process"], coach["w_outcome"], coach["scale"]) == (1.0, 0.0, 10)
     assert coach["view"]["ground_truth_roles"] == ["verifier"]
     assert config["algorithm"]["name"] == "reinforce_pp"
     assert config["algorithm"]["kl_in"] == "reward"
@@ -166,6 +166,14 @@ def test_a_coachs_template_becomes_its_rubric_and_its_score_is_paid_as_there(fol
     assert coach["view"]["team"] == {
         "solver": "Problem Solver", "executor": "Code Executor", "verifier": "Verifier",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "paid"), [("mathchat_with_coach", 1.0), ("tables", 10.0)])
+def test_the_coachs_score_is_paid_as_the_processor_there_pays_it(folder, name, paid):
+    """That of MathChat divides it by 10, that of DSBench does not."""
+    options = "workflow_args.coach_model=models/coach tools_config.tools.code_interpreter.base_url=http://h"
+    config = imported(script_v1(folder, name, options=options))
+    assert config["rewards"]["coach"]["w_process"] == paid
 
 
 @pytest.mark.parametrize(

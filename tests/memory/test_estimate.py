@@ -338,10 +338,9 @@ def test_a_recipe_fits_the_hardware_that_it_names(name):
     """On as many devices as it names, each the smallest of the usual sizes."""
     text = find(name).read_text()
     number, gigabytes = map(int, re.search(r"# Hardware: (\d+) x (\d+) GB", text).groups())
-    yours = [f"environment.{key}=here" for key in ("train", "test", "root") if "???" in text]
     found = [
         peak.num_bytes + check.RESERVED_GPU
-        for peak in peaks(estimate_memory(load(find(name), yours), auto="cuda:0"))
+        for peak in peaks(estimate_memory(load(find(name)), auto="cuda:0"))
         if peak.is_device
     ]
     assert len(found) == number
@@ -435,6 +434,13 @@ def test_each_remedy_of_a_plan_is_an_override_that_comes_to_what_is_told(capsys)
         assert status == (0 if peak["fits"] else 1)
 
 
+def test_what_would_fit_is_suggested_beside_a_provider_whose_address_its_sdk_knows(capsys):
+    assert command("plan", "mathchat_coach", "--gpus", "1", "--memory", "80", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["served_at"] == {"coach": "at Google (engine google)"}
+    assert found["remedies"]
+
+
 def test_what_servers_sample_is_told_to_be_there(capsys):
     openai = "policies.judge.engine={name: openai, url: 'http://there/v1', model: m}"
     assert command("plan", "debate_judge", openai, "--gpus", "1", "--json") == 0
@@ -490,7 +496,7 @@ def test_opponents_and_references_are_counted(model_folder, tmp_path):
         assert "policy b" in {need.owner for need in needs}  # those that it plays now
     needs = estimate_memory(load(find("mathchat_coach")), auto="cuda:0", activations="none")
     references = [n for n in needs if n.owner.startswith("reference of") and n.phase == "credit"]
-    assert [n.num_bytes for n in references] == 3 * [4 * get_size("Qwen/Qwen3-4B").parameters]
+    assert [n.num_bytes for n in references] == 3 * [2 * get_size("Qwen/Qwen3-4B").parameters]
 
 
 def test_a_base_that_is_not_known_is_told(capsys):

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from rolecall.config.load import find, load, recipe_names
 from rolecall.config.schema import Config
 from tests import toy
-from tests.hub import COMMIT, make_home, yours
+from tests.hub import COMMIT, make_home
 from tests.retrieval import foreign
 from tests.rewards.coach import server as coaches
 from tests.sandbox.places import working_sandbox
@@ -56,12 +56,6 @@ spec.loader.exec_module(prove_learning)
 TWINS = prove_learning.TWINS
 
 
-def given_to(name: str, folder: Path) -> list[str]:
-    """What a recipe leaves open, as its first lines say."""
-    given = yours(folder) if name == "data_science_coach" else {}
-    return [f"environment.{key}={value}" for key, value in given.items()]
-
-
 def scored(asked: coaches.Asked, score: int) -> coaches.Said:
     """With a verdict on the answer too, where the coach is shown the truth."""
     return asked.json(score, **({"answer_correct": 0} if "ground truth\n" in asked.user else {}))
@@ -77,7 +71,7 @@ def at_home(hub_bases, tmp_path, monkeypatch):
 
 @contextmanager
 def a_coach():
-    """A server that gives each action another score."""
+    """A server of Gemini's API that gives each action another score."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -88,7 +82,7 @@ def a_coach():
     serving = coaches.serving(lambda asked: scored(asked, len(asked.user) % 11))
     server = call(serving.__aenter__())
     try:
-        yield server.url("openai")
+        yield server.url("google")
     finally:
         call(serving.__aexit__(None, None, None))
         loop.call_soon_threadsafe(loop.stop)
@@ -96,7 +90,7 @@ def a_coach():
         loop.close()
 
 
-def smaller(name: str, config: Config, folder: Path, search_url: str, coach_url: str) -> dict:
+def smaller(name: str, config: Config, search_url: str, coach_url: str) -> dict:
     """What a CPU needs: fewer and shorter turns, a small cache, one rank. Models stay named."""
     changes = {
         "extends": name,
@@ -110,10 +104,9 @@ def smaller(name: str, config: Config, folder: Path, search_url: str, coach_url:
     }  # fmt: skip
     if "url" in config.environment.options:
         changes["environment"]["url"] = search_url
-    if "judge" in config.prices:
-        changes["policies"] = {"judge": {"engine": {"url": coach_url}}}
-    if name == "data_science_coach":
-        changes["environment"] |= yours(folder)
+    if "coach" in config.prices:
+        changes["policies"] = {"coach": {"engine": {"url": coach_url}}}
+        changes["algorithm"] = {"name": config.algorithm.name, "mask_truncated": False}
     if name == "drmas_search":  # random words give no verdict, and then two agents never speak
         changes["workflow"] = {
             "name": "search_team", "on_unparsable": "no", "last_step": "answer",
@@ -150,8 +143,8 @@ def test_a_recipe_for_real_models_trains_tiny_ones_of_their_names(name, at_home)
     if name in SANDBOX:
         working_sandbox()
     folder, search_url, coach_url = at_home
-    recipe = load(find(name), given_to(name, folder))
-    small = smaller(name, recipe, folder, search_url, coach_url)
+    recipe = load(find(name))
+    small = smaller(name, recipe, search_url, coach_url)
     (folder / "small.yaml").write_text(yaml.safe_dump(small))
     assert command("train", folder / "small.yaml", "--output", folder / "run") == 0
     records = map(json.loads, (folder / "run" / "metrics.jsonl").read_text().splitlines())

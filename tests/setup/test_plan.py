@@ -70,10 +70,10 @@ def test_an_override_is_named_as_such(tmp_path):
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_is_planned_without_data_and_weights(name, monkeypatch):
     monkeypatch.setattr(building, "load_models", lambda *_: pytest.fail("weights were loaded"))
-    yours = [f"environment.{key}=place" for key in ("train", "test", "root")]
-    given = {"data_science_coach": yours, "math_sft_rl": ["stage=rl"], "sft_rl_math": ["stage=rl"]}
+    yours = ["environment.train=place", "environment.test=place"]
+    given = {"math_sft_rl": ["stage=rl"], "sft_rl_math": ["stage=rl"]}
     given |= {name: ["stage=train"] for name in PRETRAINED}
-    given["real_gsm8k"] += yours[:2]
+    given["real_gsm8k"] += yours
     plan = validate(load(find(name), given.get(name, [])))
     assert plan.workflow.roles
     assert set(plan.algorithms) == {n for n, a in plan.config.team.items() if a.trainable}

@@ -36,6 +36,8 @@ class ServedEngineConfig(EngineSection):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
+        if url == cls.model_fields["url"].default:  # of Google's engine, whose SDK knows its own
+            return url
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("write an address that begins with http:// or https://")

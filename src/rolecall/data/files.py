@@ -1,11 +1,14 @@
-"""Reads the numbered rows of a data file: JSON array, JSON Lines or parquet, also gzipped.
+"""Reads the numbered rows of a data file: JSON array, JSON Lines, CSV or parquet, also gzipped.
 
 The kind is told by the first bytes, not by the name: public `.json` files often hold JSON Lines.
+Only CSV is told by its name, and its values are texts.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -25,7 +28,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Yield each row with its number from 1 (for JSON Lines the line's number).
+    """Yield each row with its number from 1 (for JSON Lines and CSV that of its last line).
 
     Raises ValueError that names file and row for the first row that cannot be read, and for a
     file without rows.
@@ -40,7 +43,11 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
             file.seek(0)
         except (OSError, EOFError) as error:
             raise ValueError(f"{path}:1: not a readable gzip file: {error}") from error
-        for row in _parquet(file, path) if start == PARQUET else _json(file, path):
+        if path.name.removesuffix(".gz").endswith(".csv"):
+            rows = _csv(file, path)
+        else:
+            rows = _parquet(file, path) if start == PARQUET else _json(file, path)
+        for row in rows:
             is_empty = False
             yield row
     if is_empty:
@@ -61,6 +68,23 @@ def _parquet(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
         raise ValueError(
             f"{path}:{number + 1}: not a readable parquet file: {first_line(error)}"
         ) from error
+
+
+def _csv(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
+    """Read the rows below a line of column names; a question may run over several lines."""
+    reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), strict=True)
+    try:
+        columns = next(reader, [])
+        for values in reader:
+            if not values:
+                continue
+            if len(values) != len(columns):
+                raise ValueError(
+                    f"{path}:{reader.line_num}: {len(values)} values under {len(columns)} columns"
+                )
+            yield reader.line_num, dict(zip(columns, values, strict=True))
+    except (csv.Error, UnicodeDecodeError, OSError, EOFError) as error:
+        raise ValueError(f"{path}:{reader.line_num + 1}: not readable as CSV: {error}") from error
 
 
 def _json(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:

@@ -12,6 +12,7 @@ from rolecall.data.known import DataSet
 from rolecall.runtime.progress import activity
 from rolecall.runtime.written_folders import is_partial
 
+CSV = ".csv"  # only of sets whose pattern says so: beside others lie tables that are no rows
 Files = dict[str, list[Path]]  # split -> files, in their order
 
 
@@ -91,18 +92,17 @@ def in_folder(data_set: DataSet, folder: Path) -> Files:
 
 
 def _by_pattern(data_set: DataSet, folder: Path) -> Files:
-    there = _there(folder)
-    by_split = {
-        split: [folder / name for name in there if fnmatch(name, pattern)]
-        for split, pattern in data_set.files.items()
-    }
+    by_split = {}
+    for split, pattern in data_set.files.items():
+        there = _there(folder, suffixes=(CSV,) if pattern.endswith(CSV) else SUFFIXES)
+        by_split[split] = [folder / name for name in there if fnmatch(name, pattern)]
     return {split: files for split, files in by_split.items() if files}
 
 
-def _there(folder: Path) -> list[str]:
+def _there(folder: Path, *, suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
     inside = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
     names = (p.as_posix() for p in inside if not is_partial(p))
-    return sorted(name for name in names if name.endswith(SUFFIXES))
+    return sorted(name for name in names if name.endswith(suffixes))
 
 
 def _file_split(data_set: DataSet, path: Path) -> str:

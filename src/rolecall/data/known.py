@@ -10,6 +10,7 @@ from typing import Literal
 from rolecall.data.data_locations import HUBS, KNOWN
 
 Kind = Literal["math", "search", "code", "data_science", "corpus"]
+MAPPA = "of data/Bench of github.com/ltjed/multiagent-coaching"
 FLASHRAG = "RUC-NLPIR/FlashRAG_datasets"
 CORPUS = "corpus"  # the only "split" of a corpus
 
@@ -41,7 +42,12 @@ LISTED = [
     *map(_of_places, KNOWN),
     DataSet("math", "math", "EleutherAI/hendrycks_math",
             {"train": "*/train-*.parquet", "test": "*/test-*.parquet"}),
+    DataSet("aime-1983-2024", "math", "di-zhang-fdu/AIME_1983_2024", {"train": "*.csv"}),
     DataSet("amc", "math", "knoveleng/AMC-23", {"test": "*train*"}),
+    DataSet("amc-eval-32", "math", None, {"test": "*amc_eval_32.json"},
+            needs=f"the file amc_eval_32.json {MAPPA}"),
+    DataSet("aime-eval-32", "math", None, {"test": "*aime_eval_32.json"},
+            needs=f"the file aime_eval_32.json {MAPPA}"),
     *(DataSet(name, "math", hub, {"test": "*test*"}) for name, hub in HUBS.items()),
     DataSet("dapo-math", "math", "BytedTsinghua-SIA/DAPO-Math-17k", {"train": "data/*.parquet"}),
     DataSet("dapo-filter", "math", "aaabiao/dapo_filter", {"train": "*.parquet"}),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import Given, Tree, set_key
 from rolecall.importers.marti_rubric import title, translate_template
 
 COACH = "coach"
 MOST_TOKENS = 65_536  # of a reply there, where no limit is set
-SCALE = 10  # of scores, which are paid as they are there; here as a share of the scale
+SCALE = 10  # of scores, of which a share of the scale is paid here
+SHARING = "mathchat_processor"  # pays a tenth of a score there; other processors pay the score
 TEMPLATE = "workflow_args.coach_prompt_template"
 # What the name of a coach's model begins with -> its engine, and the variable with its key.
 PROVIDERS: dict[str, JsonObject] = {
@@ -67,15 +70,19 @@ def build_coach(
         given.silence(["workflow_args.use_vertex_ai", *vertex], "the coach is not on Vertex AI")
     process = given["workflow_args.reward_process_weight"]
     outcome = given["workflow_args.reward_outcome_weight"]
+    shares = PurePath(str(given["processor_func_path"] or "")).stem == SHARING
     coach: Tree = {
         "policy": COACH,
         "when": "after_action",
         "scale": SCALE,
-        "w_process": process * SCALE,
+        "w_process": process * (1 if shares else SCALE),
         "w_outcome": outcome,
     }
     given.notes["workflow_args.reward_process_weight"] = (
-        "times 10: there the score itself is paid, 0 to 10, and the KL's coefficient is for that"
+        f"{SHARING} pays a tenth of the score, which is the share of the scale that is paid here"
+        if shares
+        else "times 10: there the score itself is paid, 0 to 10, and the KL's coefficient is for "
+        "that"
     )
     if given["workflow_args.enable_ground_truth_eval"]:
         coach["view"] = {"ground_truth_roles": list(shown_truth)}

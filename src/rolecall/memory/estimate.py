@@ -61,7 +61,8 @@ def served_addresses(config: Config) -> dict[str, str]:
         engine = config.get_engine(name)
         if isinstance(engine, ServedEngineConfig):
             learned = " and, to be trained, here" if name in config.trained_policies else ""
-            addresses[name] = f"at {engine.url} (engine {engine.name}){learned}"
+            where = engine.url or engine.label  # an SDK may know the address alone
+            addresses[name] = f"at {where} (engine {engine.name}){learned}"
     return addresses
 
 
