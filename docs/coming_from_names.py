@@ -165,8 +165,13 @@ DRMAS: Names = [
         "(Qwen2.5-7B; here 3B-Instruct). Evaluations draw one attempt at 210 tasks",
     ),
     (
+        "examples/search/searchr1_download.py",
+        ["rolecall data searchr1-index"],
+        "also joins the parts and unpacks the corpus; `--from FOLDER` takes downloaded ones",
+    ),
+    (
         "examples/search/retriever/retrieval_launch.sh",
-        ["rolecall serve search --index DIR --corpus FILE"],
+        ["rolecall serve search --index data/searchr1-index"],
         "",
     ),
     ("trainer.val_only=True", ["rolecall eval RUN", "rolecall eval FILE"], ""),

@@ -44,8 +44,8 @@ def entry(file: tuple[str, bytes]) -> dict:
 
 
 @contextmanager
-def hub(files: dict[str, bytes], *, missing: str = ""):
-    """`missing`: a file that is listed and is not there."""
+def hub(files: dict[str, bytes], *, missing: str = "", repos: tuple[str, ...] = (REPO,)):
+    """`missing`: a file that is listed and is not there. Each of `repos` has all files."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -58,12 +58,13 @@ def hub(files: dict[str, bytes], *, missing: str = ""):
         def answer(self, *, body: bool) -> None:
             path = self.path.partition("?")[0]
             asked.append(path)
-            name = path.removeprefix(f"/datasets/{REPO}/resolve/{COMMIT}/")
-            if path.startswith(f"/api/datasets/{REPO}/tree"):
+            repo = next((repo for repo in repos if f"datasets/{repo}/" in f"{path}/"), REPO)
+            name = path.removeprefix(f"/datasets/{repo}/resolve/{COMMIT}/")
+            if path.startswith(f"/api/datasets/{repo}/tree"):
                 self.send(200, json.dumps([*map(entry, files.items())]).encode(), body=body)
-            elif path.startswith(f"/api/datasets/{REPO}"):
+            elif path.startswith(f"/api/datasets/{repo}"):
                 siblings = [{"rfilename": name} for name in files]
-                info = {"id": REPO, "sha": COMMIT, "private": False, "siblings": siblings}
+                info = {"id": repo, "sha": COMMIT, "private": False, "siblings": siblings}
                 self.send(200, json.dumps(info).encode(), body=body)
             elif name in files and name != missing:
                 headers = {"ETag": f'"{oid(files[name])}"', "X-Repo-Commit": COMMIT}

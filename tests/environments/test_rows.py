@@ -266,6 +266,7 @@ def test_a_file_whose_rows_mostly_ask_the_same_is_told(tmp_path, caplog):
         (b"PAR1 and no more", 1),
         (b"\x1f\x8b and no more", 1),
         (gzip.compress(b'{"a": 1}\n' * 50_000)[:-20], 50_001),
+        (gzip.compress(b'{"a": 1}\n')[:12] + b"\xff\xff\xff\xff", 1),
     ],
 )
 def test_a_malformed_file_is_reported_with_file_and_line(tmp_path, content, line):

@@ -67,11 +67,12 @@ def data(
     output: Annotated[Path | None, typer.Option(help="Folder; default: data/NAME.")] = None,
     json_file: Json = None,
 ) -> None:
-    """Prepare a public data set: JSON Lines that environments read, each row checked."""
+    """Prepare a public data set: JSON Lines that environments read, or an index to search."""
     with ends_at_once():
         from rolecall.data.finding import collect_files, fetch
         from rolecall.data.known import LISTED, get_data_set
-        from rolecall.runs.prepare_data import prepare
+        from rolecall.runs.prepare_data import Prepared, prepare
+        from rolecall.runs.prepare_index import PreparedIndex, prepare_index
 
     if name is None:
         if source or output:
@@ -87,8 +88,13 @@ def data(
         return
     try:
         data_set = get_data_set(name)
-        files = collect_files(data_set, source) if source else fetch(data_set)
-        prepared = prepare(data_set, files, output or Path("data") / data_set.name)
+        folder = output or Path("data") / data_set.name
+        prepared: Prepared | PreparedIndex
+        if data_set.kind == "index":
+            prepared = prepare_index(data_set, source or (), folder)
+        else:
+            files = collect_files(data_set, source) if source else fetch(data_set)
+            prepared = prepare(data_set, files, folder)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     with people_on_stderr(json_file):

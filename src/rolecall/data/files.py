@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -41,7 +42,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
         try:
             start = file.read(4)
             file.seek(0)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path}:1: not a readable gzip file: {error}") from error
         if path.name.removesuffix(".gz").endswith(".csv"):
             rows = _csv(file, path)
@@ -83,7 +84,7 @@ def _csv(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
                     f"{path}:{reader.line_num}: {len(values)} values under {len(columns)} columns"
                 )
             yield reader.line_num, dict(zip(columns, values, strict=True))
-    except (csv.Error, UnicodeDecodeError, OSError, EOFError) as error:
+    except (csv.Error, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}:{reader.line_num + 1}: not readable as CSV: {error}") from error
 
 
@@ -99,7 +100,7 @@ def _json(file: BinaryIO, path: Path) -> Iterator[tuple[int, Row]]:
                 return
             first = False
             yield number, _row(_parse(text.strip(), path, line=number), path, number=number)
-    except (OSError, EOFError) as error:  # a cut gzip file
+    except (OSError, EOFError, zlib.error) as error:  # a cut gzip file
         raise ValueError(f"{path}:{number + 1}: {error}") from error
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from rolecall.data.data_locations import HUBS, KNOWN
 
-Kind = Literal["math", "search", "code", "data_science", "corpus"]
+Kind = Literal["math", "search", "code", "data_science", "corpus", "index"]
 MAPPA = "of data/Bench of github.com/ltjed/multiagent-coaching"
 FLASHRAG = "RUC-NLPIR/FlashRAG_datasets"
 CORPUS = "corpus"  # the only "split" of a corpus
@@ -20,9 +20,12 @@ class DataSet:
     """Files of one repository on the hub."""
 
     name: str
-    kind: Kind  # the environment that reads it; a corpus is what searches look through
+    # The environment that reads it; a corpus is what searches look through, an index their vectors.
+    kind: Kind
     hub: str | None  # None: only from files of your own
-    files: dict[str, str]  # split -> pattern of its files in the repository
+    files: dict[
+        str, str
+    ]  # split -> pattern of its files in the repository; of an index whole names
     renamed: dict[str, str] = field(default_factory=dict)  # their column -> one that is read
     needs: str = ""  # what the files must be, where there is no repository
 
@@ -68,6 +71,10 @@ LISTED = [
     DataSet("dsbench", "data_science", None,
             {"train": "*train.json*", "test": "*eval.json*"},
             needs="its rows, with the *cleaned_prompts.json file beside them"),
+    DataSet("searchr1-index", "index", "PeterJinGo/wiki-18-e5-index",
+            {"part_aa": "PeterJinGo/wiki-18-e5-index/part_aa",
+             "part_ab": "PeterJinGo/wiki-18-e5-index/part_ab",
+             CORPUS: "PeterJinGo/wiki-18-corpus/wiki-18.jsonl.gz"}),
     DataSet("wiki-18", "corpus", "PeterJinGo/wiki-18-corpus", {CORPUS: "*.jsonl*"}),
 ]  # fmt: skip
 DATA_SETS = {data_set.name: data_set for data_set in LISTED}

@@ -54,6 +54,15 @@ def has_index(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
+def read_kind(folder: Path) -> str:
+    """Return the kind of the index that a folder holds; "" if it holds none that can be read."""
+    try:
+        kind = json.loads((folder / MANIFEST).read_text())["kind"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return str(kind)
+
+
 def read_manifest(folder: Path, *, kind: str) -> Manifest:
     """Read a folder's manifest; raises ValueError unless it holds a whole index of the kind."""
     if not has_index(folder):

@@ -15,6 +15,7 @@ from rolecall.retrieval.dialects import Dialect
 from rolecall.retrieval.embedded import Embedded
 from rolecall.retrieval.faiss_file import FaissFile
 from rolecall.retrieval.folders import has_index, read_manifest
+from rolecall.retrieval.published_index import is_published, open_published
 from rolecall.retrieval.remote import Servers
 
 log = logging.getLogger("rolecall")
@@ -33,7 +34,8 @@ def open_index(
     With `model`, of sentence-transformers, it is an index of vectors, else BM25; `e5` says that the
     model wants the prefixes of that family (None: its name tells).
 
-    If `folder` is a file, it is an index that faiss made elsewhere; it is opened as it is.
+    If `folder` is a file, it is an index that faiss made elsewhere; it is opened as it is. A folder
+    that `rolecall data searchr1-index` made names its corpus and its model itself.
 
     Raises ValueError if the folder holds no whole index, one of another corpus or model, or if it
     holds none and there is no corpus to build it from.
@@ -45,6 +47,8 @@ def open_index(
                 "are of, and `model`, which made them"
             )
         return FaissFile(folder, corpus, model=model, e5=e5)
+    if is_published(folder):
+        return open_published(folder, corpus, model=model, e5=e5)
     kind = "bm25" if model is None else "dense"
     if has_index(folder):
         manifest = read_manifest(folder, kind=kind)
