@@ -165,6 +165,11 @@ DRMAS: Names = [
         "(Qwen2.5-7B; here 3B-Instruct). Evaluations draw one attempt at 210 tasks",
     ),
     (
+        "examples/grpo_trainer/run_math.sh, run_search.sh",
+        ["rolecall train grpo_math_team", "rolecall train grpo_search_team"],
+        "the same teams with one baseline for all agents",
+    ),
+    (
         "examples/search/searchr1_download.py",
         ["rolecall data searchr1-index"],
         "also joins the parts and unpacks the corpus; `--from FOLDER` takes downloaded ones",

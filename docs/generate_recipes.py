@@ -88,7 +88,7 @@ def read(name: str) -> Recipe:
     text = " ".join(lines)
     match = re.fullmatch(
         r"(?P<purpose>.*?) Shows: (?P<shows>.*?) Hardware: (?P<hardware>.*?)"
-        r"(?: The small one on a laptop: rolecall train (?P<twin>\w+)\.)?",
+        r"(?: The small one on a laptop: rolecall train (?P<twin>\w+(?: \S+)?)\.)?",
         text,
     )
     if match is None:

@@ -8,6 +8,7 @@ import pytest
 
 from rolecall.config.load import find, load
 from rolecall.importers.importing import import_files
+from rolecall.setup.plan import validate
 from tests.importers.marti_files import script_v1, write_repository
 from tests.recipes.published import DSBENCH, MATHCHAT, write_options
 
@@ -86,6 +87,44 @@ def test_a_recipe_with_a_coach_is_what_the_published_script_imports_as(
         key: value for key, value in DEFAULTS.items() if key in theirs
     }
     assert ours.keys() <= theirs.keys()
+
+
+@pytest.mark.parametrize("name", ["math", "search"])
+def test_the_team_of_grpo_differs_from_that_of_dr_mas_in_what_its_script_leaves_out(name):
+    """`group_by_agent_id`: whose scores a turn's is compared with. All numbers are the same."""
+    grpo, drmas = (
+        flat(load(find(recipe)).model_dump(mode="json"))
+        for recipe in (f"grpo_{name}_team", f"drmas_{name}")
+    )
+    assert {key for key in grpo.keys() | drmas.keys() if grpo.get(key) != drmas.get(key)} == {
+        "algorithm.name",
+        "algorithm.agg",  # its default for grpo is another
+    }
+    assert (grpo["algorithm.name"], grpo["algorithm.agg"]) == ("grpo", "token")
+    [credit] = {
+        (one.mean, one.std, one.count)
+        for one in validate(load(find(f"grpo_{name}_team"))).algorithms.values()
+    }
+    assert credit == ("task", "task", "episode_agent")  # all attempts, each counted once
+
+
+@pytest.mark.parametrize(
+    ("recipe", "environment", "numbers"),
+    [
+        ("drmas_math", "math", {"minibatches": 1, "entropy": 0.0}),
+        ("drmas_search", "search", {"minibatches": 5, "entropy": 0.001}),
+    ],
+)
+def test_the_recipes_of_dr_mas_have_its_published_numbers(recipe, environment, numbers):
+    config = load(find(recipe))
+    for name in config.trained_policies:
+        optimizer = config.policies[name].optimizer
+        assert (optimizer.lr, optimizer.weight_decay, optimizer.clip) == (1e-6, 0.01, 1.0)
+        assert optimizer.schedule == "constant"
+    assert config.environment.name == environment
+    for algorithm in validate(config).algorithms.values():
+        assert {key: getattr(algorithm, key) for key in numbers} == numbers
+        assert (algorithm.clip_low, algorithm.dual_clip, algorithm.kl) == (0.2, 3.0, 0.0)
 
 
 def test_mathchat_has_its_published_numbers():

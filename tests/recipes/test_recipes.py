@@ -39,8 +39,11 @@ ALGORITHMS = [
     "counterfactual_math", "dpo_math", "marft_math", "gigpo_search",
     "sft_rl_math", "leader_math",
 ]  # fmt: skip
-# Of real recipes, for other hardware.
-VARIANTS = ["drmas_math_24gb", "drmas_math_80gb", "drmas_math_8x80gb"]
+# Of real recipes, for other hardware and with the algorithm that is published beside theirs.
+VARIANTS = [
+    "drmas_math_24gb", "drmas_math_80gb", "drmas_math_8x80gb", "grpo_math_team",
+    "grpo_search_team",
+]  # fmt: skip
 # On a model that is downloaded: tests/real/test_pretrained_recipes.py.
 PRETRAINED = ["real_math", "real_math_whole", "real_calculator", "real_debate", "real_gsm8k"]
 # A coach with a sandbox, a search, a judge, several environments, and a plain one.
@@ -107,7 +110,10 @@ def smaller(name: str, config: Config, search_url: str, coach_url: str) -> dict:
     if "coach" in config.prices:
         changes["policies"] = {"coach": {"engine": {"url": coach_url}}}
         changes["algorithm"] = {"name": config.algorithm.name, "mask_truncated": False}
-    if name == "drmas_search":  # random words give no verdict, and then two agents never speak
+    if name in (
+        "drmas_search",
+        "grpo_search_team",
+    ):  # random words give no verdict, and then two agents never speak
         changes["workflow"] = {
             "name": "search_team", "on_unparsable": "no", "last_step": "answer",
         }  # fmt: skip
