@@ -268,6 +268,11 @@ MARTI_V1: Names = [
     ("mixture-of-agents", ["rolecall.workflows.mixture:mixture"], ""),
     ("agent_workflow: tool", ["rolecall.workflows.single:single", "team.NAME.tools"], ""),
     (
+        "scripts/run_train_mathchat.sh, run_train_dsbench.sh (MAPPA)",
+        ["rolecall train mathchat_coach", "rolecall train data_science_coach"],
+        "data and numbers of the scripts; prompts and rubric in our words",
+    ),
+    (
         "mathchat_workflow_with_coach.py (MAPPA)",
         ["rolecall.workflows.mathchat:mathchat", "rolecall.rewards.coach.coach:Coach"],
         "the coach is a frozen policy",

@@ -61,6 +61,15 @@ The recipes with a coach also ask a paid LLM: the key is in `GEMINI_API_KEY` or 
 |---|---|---|---|---|
 """  # noqa: E501
 
+PUBLISHED = """
+## What is published, and what differs
+
+A recipe says in its comment where it differs from what it follows; where it says nothing, no difference is
+known. What each algorithm does otherwise than its paper stands in [Algorithms](algorithms.md), and what
+becomes of each key of a published script in [Coming from elsewhere](coming-from.md).
+
+"""  # noqa: E501
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -71,6 +80,8 @@ class Recipe:
     shows: str
     hardware: str
     needs: str  # "" for nothing
+    published: str  # "" for a small recipe
+    differs: list[str]  # from that
     twin: str  # "" for a small recipe
 
     @property
@@ -93,11 +104,13 @@ def read(name: str) -> Recipe:
     )
     if match is None:
         raise ValueError(f"recipe {name}: its comment needs `Shows:` and `Hardware:`")
-    purpose = match["purpose"]
+    purpose, *rest = re.split(r" (?=Published: |Differs: )", match["purpose"])
+    published = [part.removeprefix("Published: ") for part in rest if part[0] == "P"]
+    differs = [part.removeprefix("Differs: ") for part in rest if part[0] == "D"]
     needs = re.search(r"Needs (.*?)(?=\. [A-Z]|\.$)", purpose)
     return Recipe(
         name, first_sentence(purpose), match["shows"], match["hardware"],
-        needs[1] if needs else "", match["twin"] or "",
+        needs[1] if needs else "", " ".join(published), differs, match["twin"] or "",
     )  # fmt: skip
 
 
@@ -128,6 +141,13 @@ def large_row(recipe: Recipe) -> str:
     return f"| {' | '.join(shown(cell) for cell in cells)} |"
 
 
+def describe_published(recipe: Recipe) -> str:
+    """Return the paragraph of a recipe, with a line for each difference."""
+    lines = [f"**`{recipe.name}`** Published: {recipe.published}", ""]
+    lines += [f"- {difference}" for difference in recipe.differs]
+    return "\n".join([*map(shown, lines), ""] if recipe.differs else map(shown, lines))
+
+
 def scores() -> dict[str, tuple[float, float]]:
     """Return the mean score before and after training of each recipe, over its seeds."""
     rows = json.loads(LEARNED.read_text())
@@ -150,8 +170,9 @@ def page() -> str:
         if recipe.is_small and not recipe.is_pretrained
     ]
     large = [large_row(recipe) for recipe in recipes if not recipe.is_small]
-    parts = [(HEAD, small), (PRETRAINED, pretrained), (LARGE, large)]
-    return "".join(text + "\n".join(rows) + "\n" for text, rows in parts)
+    published = [describe_published(recipe) for recipe in recipes if recipe.published]
+    parts = [(HEAD, small), (PRETRAINED, pretrained), (LARGE, large), (PUBLISHED, published)]
+    return "".join(text + "\n".join(rows).rstrip() + "\n" for text, rows in parts)
 
 
 if __name__ == "__main__":
