@@ -156,9 +156,9 @@ DRMAS: Names = [
         "examples/drmas_trainer/run_math.sh",
         ["rolecall train drmas_math"],
         "team, models, numbers, data, epochs and evaluations of the script. Its `eval` is "
-        "`rolecall eval RUN` with `evaluation.tasks=1000 evaluation.samples=16 evaluation.k=16` and "
-        "`environment.test=[math500,aime24,aime25,olympiadbench,data/amc,minerva]`; the prompts are "
-        "ours",
+        "`rolecall eval RUN` with `evaluation.tasks=1000 evaluation.samples=16 evaluation.k=16` "
+        "and `environment.test=[math500,aime24,aime25,olympiadbench,data/amc,minerva]`; the "
+        "prompts are ours",
     ),
     (
         "examples/drmas_trainer/run_search.sh",
