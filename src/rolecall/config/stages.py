@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
+from rolecall.config import registry
 from rolecall.config.errors import explain
 from rolecall.config.merging import dotlist, merge, over
 from rolecall.config.other_names import suggest_option
@@ -57,8 +58,27 @@ def chosen(
     plain += [one.removeprefix(mine) for one in rest if one.startswith(mine)]
     config = over(_cleared(loaded, differs), differs)
     if stage.kind == "train" and stage.source is not None:
-        OmegaConf.update(config, "rollout.data", f"{stage.source}/{DATA}")
+        _read_data(config, f"{stage.source}/{DATA}")
     return config, plain, number
+
+
+def _read_data(config: DictConfig, file: str) -> None:
+    """Set the file from which a stage learns: rows to train on, or the experts of its algorithm."""
+    algorithm = config.get("algorithm")
+    named = {"name": algorithm} if isinstance(algorithm, str) else dict(algorithm or {})
+    if takes_experts(str(named.get("name"))):
+        OmegaConf.update(config, "algorithm", named | {"experts": file})
+    else:
+        OmegaConf.update(config, "rollout.data", file)
+
+
+def takes_experts(algorithm: str) -> bool:
+    """Return whether an algorithm compares its agents with the rows of a file, its `experts`."""
+    try:
+        kind = registry.resolve("algorithm", algorithm, key="algorithm")
+    except ConfigError:  # reported where the whole config is checked
+        return False
+    return "experts" in getattr(kind, "model_fields", {})
 
 
 def list_stages(loaded: DictConfig, overrides: list[str]) -> list[StageConfig]:

@@ -62,7 +62,11 @@ class StageRun:
         config._locations = part.config._locations
         carried.apply(config)
         if self.stage.kind == "train" and self.stage.source is not None:
-            config.rollout.data = str((top / self.stage.source / DATA).resolve())
+            file = str((top / self.stage.source / DATA).resolve())
+            if takes_experts(config.algorithm.name):
+                config.algorithm.options["experts"] = file
+            else:
+                config.rollout.data = file
         self.config = config
         self.folder = RunFolder(top / part.name)
 

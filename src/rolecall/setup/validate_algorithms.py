@@ -220,10 +220,10 @@ def _check_choosing(config: Config, flow: Workflow, algorithms: dict[str, Algori
         if config.team[agent].tools is not None:
             does = "chooses among" if chooses else "judges"
             yield f"team.{agent}.tools: {name} {does} whole answers; remove them"
-        if flow.candidates and chooses:
+        if chooses and num_candidates(config, flow) != 1:
             yield (
                 f"workflow: {name} chooses among candidates itself, and {config.workflow.name!r} "
-                "draws some of its own; name another workflow"
+                "draws some of its own; write workflow.candidates=1, or name another workflow"
             )
         if chooses and algorithm.moves_policies and config.trainer.max_staleness:
             yield (
