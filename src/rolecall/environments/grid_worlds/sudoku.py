@@ -141,9 +141,9 @@ def allowed_digits(grid: Grid, cell: Cell) -> list[int]:
     """Return the digits that row, column and block leave to an empty cell."""
     size, block = len(grid), isqrt(len(grid))
     row, column = cell
-    top, left = row - row % block, column - column % block
+    top, side = row - row % block, column - column % block
     seen = {*grid[row], *(other[column] for other in grid)}
-    seen |= {digit for other in grid[top : top + block] for digit in other[left : left + block]}
+    seen |= {digit for other in grid[top : top + block] for digit in other[side : side + block]}
     return [digit for digit in range(1, size + 1) if digit not in seen]
 
 

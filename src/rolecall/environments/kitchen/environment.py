@@ -56,11 +56,10 @@ class KitchenEnvironment:
             raise ValueError(f"onions is {onions}; write 2 to 6")
         if not 0 <= time <= 10:
             raise ValueError(f"time is {time}; a soup cooks for 0 to 10 steps")
-        least = onions + time + 4
-        if not least <= min_steps <= max_steps <= 60:
+        if not 3 <= min_steps <= max_steps <= 60:
             raise ValueError(
-                f"min_steps is {min_steps} and max_steps {max_steps}; with {onions} onions and "
-                f"time {time} they are {least} to 60, the second at least the first"
+                f"min_steps is {min_steps} and max_steps {max_steps}; they are 3 to 60, the second "
+                "at least the first"
             )
         self.onions, self.time = onions, time
         self.steps = (min_steps, max_steps)
