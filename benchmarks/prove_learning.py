@@ -41,8 +41,8 @@ math_small 8 (`--hidden 64 --layers 5 --vocab 330`), search_small 14 (`--also se
 --episodes 5000 --hidden 96 --layers 4 --vocab 400`), tools 7 (`--also planner --episodes 6000
 --hidden 64 --layers 5 --vocab 420`), kuhn 1.5 (`--episodes 3000 --hidden 64 --layers 2
 --vocab 360`), grids 10 (`plan_path --also sokoban --also sudoku --episodes 2000 --hidden 64
---layers 5 --vocab 380`), kitchen 6 (`--episodes 1200 --hidden 64 --layers 5 --vocab 420`, in kitchens
-of 8 to 12 steps).
+--layers 5 --vocab 380`), kitchen 6 (`environment.min_steps=8
+environment.max_steps=12 --episodes 1200 --hidden 64 --layers 5 --vocab 420`).
 
 | recipe | twin of | seed | before | after | gain | wall time | processor |
 |---|---|---|---|---|---|---|---|
