@@ -40,7 +40,9 @@ debate 8, code 10 (`--episodes 600`), mathchat 8 (`--episodes 2500`), data_scien
 math_small 8 (`--hidden 64 --layers 5 --vocab 330`), search_small 14 (`--also search_alone
 --episodes 5000 --hidden 96 --layers 4 --vocab 400`), tools 7 (`--also planner --episodes 6000
 --hidden 64 --layers 5 --vocab 420`), kuhn 1.5 (`--episodes 3000 --hidden 64 --layers 2
---vocab 360`).
+--vocab 360`), grids 10 (`plan_path --also sokoban --also sudoku --episodes 2000 --hidden 64
+--layers 5 --vocab 380`), kitchen 6 (`environment.min_steps=8
+environment.max_steps=12 --episodes 1200 --hidden 64 --layers 5 --vocab 420`).
 
 | recipe | twin of | seed | before | after | gain | wall time | processor |
 |---|---|---|---|---|---|---|---|
@@ -55,7 +57,8 @@ TWINS = {
     "math_marft": "marft_math", "math_maporl": "maporl_math", "math_cory": "cory_math",
     "math_sft_rl": "sft_rl_math", "math_leader": "leader_math", "math_mixed": "agentrl_mixed",
     "search_gigpo": "gigpo_search", "tools": "torl_math", "planner": "matpo_search",
-    "kuhn": "spiral_kuhn",
+    "kuhn": "spiral_kuhn", "plan_path": "at_grpo_plan_path", "sokoban": "at_grpo_sokoban",
+    "sudoku": "at_grpo_sudoku", "kitchen": "read_kitchen",
 }  # fmt: skip
 
 

@@ -618,7 +618,8 @@ r_t: what the world paid the candidate in its own fork, the team's part and its 
 """,
         "The weight of the team's part against the turn's own could not be verified in the paper; "
         "it is 1, and `alpha` of `rolecall.workflows.candidates:play_best` in a workflow of your "
-        "own. The best candidate is played, and the first of equal ones.",
+        "own. The best candidate is played, and the first of equal ones. A proposal on which "
+        "another agent decides is scored as if it were played (`propose_best`, in `tool_planner`).",
         (
             "A group index divided twice, which pools four problems in one group.",
             "Worlds replaced by the first agent's winner before the second agent is scored: all "
@@ -698,6 +699,7 @@ critic: squared error of every prefix's Q against the episode's return
             "algorithms/test_read.py::test_known_weights",
             "algorithms/test_read.py::test_a_proposal_that_adds_too_little_is_sent_back_with_its_score",
         ),
+        proofs=("refined_cooks",),
     ),
     "ma_airl": Said(
         ("1907.13220", "1710.11248"),

@@ -52,6 +52,7 @@ SAYS: dict[str, dict[str, list[str]]] = {
         "judge": ["<winner>A</winner>"],
     },
     "graph": {"plan": ["p1"], "left": ["l1"], "right": ["r1"], "last": ["x"]},
+    "in_turn": {"ann (player)": ["[onion]", "[pot]"], "ben (player)": ["[plate]", "[wait]"]},
     "leader_and_peers": {"ann (peer)": [BOX], "ben (peer)": [BOX], "leader": [BOX, BOX]},
     "malt": {"generator": [BOX] * 2, "verifier": ["Hm."] * 4, "refiner": [BOX] * 8},
     "majority_vote": {f"{name} (debater)": [BOX, BOX] for name in ("ann", "ben", "eva")},
@@ -70,6 +71,7 @@ SAYS: dict[str, dict[str, list[str]]] = {
     "self_play": {"ann (player)": ["[check]", "[call]"], "ben (player)": ["[bet]"]},
     "single": {"solver": [BOX]},
     "solver_verifier": {"solver": [BOX, BOX], "verifier": [REJECT, APPROVE]},
+    "tool_planner": {"tool": ["R,R", "D"], "planner": ["R", "D"]},
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     "coder_tester": {"max_turns": 2},
@@ -82,9 +84,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         },
         "answer": "last",
     },
+    "in_turn": {"max_steps": 2},
     "leader_and_peers": {"candidates": 2},
     "multi_turn": {"max_turns": 3},
     "solver_verifier": {"rounds": 2},
+    "tool_planner": {"rounds": 2},
 }  # fmt: skip
 
 
@@ -145,6 +149,8 @@ workflow: {name: solver_verifier, rounds: 2}    # or path/to/mine.py:my_workflow
 | `coder_tester` | a `coder` and a `tester` whose tests are run |
 | `data_science` | `engineer`, `modeler`, `analyst` with files passing between them (MAPPA) |
 | `self_play` | `player`s of a turn-based game; `policies.X.opponent_pool` gives one of them earlier weights |
+| `tool_planner` | a `tool` agent proposes an answer, a `planner` decides what is played in the world (AT-GRPO) |
+| `in_turn` | `player`s choose one after another, then the world takes a joint step (ReAd) |
 | `graph` | your own, as a table of who reads whom |
 | `remote` | the server of the environment says who acts: [Environments on servers](remote.md) |
 | `external` | a program written elsewhere, which asks by HTTP: [Programs written elsewhere](external.md) |

@@ -28,6 +28,7 @@ UNNAMED = 3  # rows of a table of tokens that no token has, as the hub's Qwen ha
 BASES = {
     "Qwen/Qwen3-4B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen3-4B-Thinking-2507": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
+    "Qwen/Qwen3-1.7B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen3-0.6B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen3-8B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen2.5-3B": ("qwen2_5", {}),

@@ -12,7 +12,7 @@ from rolecall.rollout.episodes import play
 from rolecall.setup.build import build
 from rolecall.setup.plan import load_plan
 from tests.hub import make_home
-from tests.recipes.test_recipes import REAL, scored
+from tests.recipes.test_recipes import REAL, WORLDS, scored
 from tests.rewards.coach.server import serving
 from tests.support.evidence import leave_to_evidence
 
@@ -35,7 +35,9 @@ def built(name, *overrides):
     return build(load_plan(find(name), [*overrides]))
 
 
-@pytest.mark.parametrize("name", leave_to_evidence(REAL, keep=set(REAL) - {LONG}))
+@pytest.mark.parametrize(
+    "name", leave_to_evidence([*REAL, *WORLDS], keep={*REAL, *WORLDS} - {LONG})
+)
 def test_every_part_of_a_recipe_is_built(name, at_home):
     run = built(name)
     assert set(run.context.agents) == set(run.config.team)

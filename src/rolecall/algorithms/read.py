@@ -111,11 +111,16 @@ class Refiner:
         turn.training.estimate = after - before
         if after - before >= self.algorithm.epsilon:
             return ""
-        return (
-            f"Before your proposal the team could expect a score of {before:.2f}, and after it "
-            f"{after:.2f}. That is {after - before:+.2f}, which is too little. Propose something "
-            "better."
-        )
+        return refusal(before, after)
+
+
+def refusal(before: float, after: float) -> str:
+    """Return what an agent is told whose proposal adds too little to the expected return."""
+    return (
+        f"Before your proposal the team could expect a score of {before:.2f}, and after it "
+        f"{after:.2f}. That is {after - before:+.2f}, which is too little. Propose something "
+        "better."
+    )
 
 
 def episode_return(episode: Episode) -> float:

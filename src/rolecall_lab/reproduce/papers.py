@@ -37,6 +37,8 @@ PAPERS = {
                                "2406.14662", "prisoners_dilemma"),
     "qmix": Paper("QMIX: the two-step game that a sum of utilities cannot fit", "1803.11485",
                   "value_games"),
+    "read": Paper("ReAd: cooks whose proposals are refined by their advantages", "2405.14314",
+                  "refined_cooks"),
     "self_play_collapse": Paper("Fictitious self-play: a pool of earlier weights", "1603.01121",
                                 "self_play_collapse"),
     "shared_weights": Paper("Dr. MAS: the role with most gradient captures shared weights",

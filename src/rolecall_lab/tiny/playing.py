@@ -47,11 +47,12 @@ async def _demonstrate(
     context: RolloutContext, tokenizer: Tokenizer, task: Task, random: Random
 ) -> Episode:
     transcript: list[tuple[str, str]] = []
-    say = team_demonstrations(context).say
+    shown_by = team_demonstrations(context)
+    judge = shown_by.judge(random) if shown_by.judge is not None else None
 
     def reply(request: Request) -> str:
         role = context.agents[request.policy].role
-        text = say(Scene(role, task, transcript, tokenizer.decode(request.prompt), random))
+        text = shown_by.say(Scene(role, task, transcript, tokenizer.decode(request.prompt), random))
         transcript.append((role, text))
         return text
 
@@ -59,7 +60,7 @@ async def _demonstrate(
 
     def speaker(name: str, agent: Agent) -> Agent:
         policy = Policy(name, tokenizer, engine)  # by its name an agent is known again
-        return replace(agent, policy=policy, sampling=Sampling(max_tokens=LONGEST))
+        return replace(agent, policy=policy, sampling=Sampling(max_tokens=LONGEST), judge=judge)
 
     agents = {name: speaker(name, agent) for name, agent in context.agents.items()}
     episode = await play(replace(context, agents=agents), task)

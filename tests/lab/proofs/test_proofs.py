@@ -14,7 +14,8 @@ from rolecall.algorithms.happo import Happo
 from rolecall.algorithms.leader_only import LeaderOnly
 from rolecall.algorithms.matpo import Matpo
 from rolecall.algorithms.mgrpo import MGrpo
-from rolecall.core.types import Episode
+from rolecall.algorithms.read import Refiner
+from rolecall.core.types import Episode, Turn
 from rolecall_lab.proofs import (
     bandits,
     candidates,
@@ -23,6 +24,7 @@ from rolecall_lab.proofs import (
     copied_peers,
     imitated_bandit,
     independent_bandits,
+    refined_cooks,
     replays,
     self_play,
     sequential,
@@ -53,6 +55,7 @@ def false_ones(claims) -> list:
         "candidates",
         "dummy_agent",
         "fidelity",
+        "refined_cooks",
     ],
 )
 def test_every_claim_of_a_cheap_proof_holds(name):
@@ -122,6 +125,23 @@ def test_a_copied_row_of_advantages_does_not_reach_all_tokens_of_a_worker(monkey
     monkeypatch.setattr(child_tokens, "Matpo", Copied)
     first, _ = child_tokens.claims()
     assert (first.ok, first.obtained) == (False, "3 of 7")
+
+
+def test_cooks_whose_judge_refuses_what_adds_most_serve_less(monkeypatch):
+    class Reversed(Refiner):
+        """Plays what adds little."""
+
+        async def __call__(self, turn: Turn, episode: Episode) -> str:
+            return "" if await super().__call__(turn, episode) else "Propose something else."
+
+    monkeypatch.setattr(refined_cooks, "NUM_KITCHENS", 60)
+    assert [claim.ok for claim in refined_cooks.claims(Reversed)] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_self_play_becomes_hard_to_exploit(monkeypatch):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 
+from rolecall.core.interfaces.critic import Judge
 from rolecall.core.types import Task
 from rolecall.rollout.episodes import RolloutContext
 from rolecall_lab.tiny.demonstrations import (
     code,
     data_science,
     debate,
+    grids,
+    kitchen,
     kuhn,
     mathchat,
     maths,
@@ -31,6 +35,7 @@ class Demonstrations:
     say: Callable[[Scene], str]  # what a role says in a scene
     drills: Callable[[Sequence[Task], int], list[Drill]] | None = None  # the skill without the talk
     tags: tuple[str, ...] = ()  # texts that the model's tokenizer keeps whole
+    judge: Callable[[Random], Judge] | None = None  # sends proposals back, as an algorithm will
 
 
 # A workflow of your own is added here by its name before `rolecall_lab.tiny.build.build` is called.
@@ -42,6 +47,9 @@ BY_WORKFLOW: dict[str, Demonstrations] = {
         data_science.data_science, tags=(*data_science.LINES, *PYTHON, *OUTPUT)
     ),
     "debate": Demonstrations(debate.debate, debate.drills, tags=("<winner>", "</winner>")),
+    "in_turn": Demonstrations(
+        kitchen.in_turn, kitchen.drills, tags=kitchen.TAGS, judge=kitchen.SendsSomeBack
+    ),
     "mathchat": Demonstrations(mathchat.mathchat, drills, tags=(*PYTHON, BOXED, *OUTPUT)),
     "multi_turn": Demonstrations(search.search_alone, search.drills),
     "planner_workers": Demonstrations(tool_use.planner_workers, tags=tool_use.TAGS),
@@ -60,6 +68,7 @@ BY_WORKFLOW: dict[str, Demonstrations] = {
         drills,
         tags=("<verify>", "</verify>", BOXED, "[solver]", "[verifier]"),
     ),
+    "tool_planner": Demonstrations(grids.tool_planner, grids.drills, tags=grids.TAGS),
 }
 
 

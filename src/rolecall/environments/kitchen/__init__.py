@@ -1,0 +1,1 @@
+"""A kitchen in text, in which two cooks make soup."""
