@@ -57,6 +57,11 @@ TWINS = {
     "math_marft": "marft_math", "math_maporl": "maporl_math", "math_cory": "cory_math",
     "math_sft_rl": "sft_rl_math", "math_leader": "leader_math", "math_mixed": "agentrl_mixed",
     "search_gigpo": "gigpo_search", "tools": "torl_math", "planner": "matpo_search",
+    "math_a2c": "a2c_math", "math_marft_token": "marft_token_math",
+    "math_vdn_value": "vdn_value_math", "math_qmix_value": "qmix_value_math",
+    "math_spin": "spin_math", "math_preferences": "preferences_math", "math_malt": "malt_math",
+    "math_airl": "ma_airl_math", "planner_mgrpo": "mgrpo_search", "tools_ppo": "ppo_tools",
+    "math_world_model": "world_model_math",
     "kuhn": "spiral_kuhn", "plan_path": "at_grpo_plan_path", "sokoban": "at_grpo_sokoban",
     "sudoku": "at_grpo_sudoku", "kitchen": "read_kitchen",
 }  # fmt: skip

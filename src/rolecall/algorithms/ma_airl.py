@@ -6,6 +6,7 @@ its scores only say how well the team does. Penalties and other rewards of singl
 count.
 
 Known answer: f .5, log pi -1 -> D .817574, reward 1.5; D .5 everywhere -> loss 2 ln 2, reward 0.
+With `shaping` the added terms of an attempt telescope: at gamma 1 they sum to -h of its beginning.
 Degenerate: an agent without turns of an expert is an error before the run begins.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.drmas import DrMas
@@ -25,7 +26,8 @@ from rolecall.core.json_types import Options
 from rolecall.core.types import Episode, Turn
 from rolecall.critics.inputs import CriticInputs
 
-OWN = frozenset({"experts", "reward", "inner"})
+PAYING = ("experts", "reward", "shaping")  # options of the discriminator
+OWN = frozenset({*PAYING, "inner"})
 CREDIT = ("advantages", "returns", "weight")  # what an algorithm writes on turns
 
 
@@ -39,6 +41,10 @@ class Imitating(Algorithm):
     reward: Literal["logit", "raw"] = "logit"
     """Pay log D - log(1 - D), or the score f alone, which the policy's entropy is no part of."""
 
+    shaping: float | None = Field(None, gt=0, le=1)
+    """Discount gamma of a potential h of what an agent was shown: gamma h(s') - h(s) is added to f,
+    s' being what it was shown at its next turn, with h 0 after its last. Without it f is alone."""
+
     @property
     def demonstrations(self) -> str | None:
         return self.experts
@@ -46,7 +52,8 @@ class Imitating(Algorithm):
     def make_discriminator(self, parts: CriticInputs) -> Discriminator:
         from rolecall.critics.discriminator import Discriminator as Scorers
 
-        return Scorers(parts, parts.experts(self.experts), reward=self.reward)
+        experts = parts.experts(self.experts)
+        return Scorers(parts, experts, reward=self.reward, shaping=self.shaping)
 
     def credit(self, episodes: list[Episode]) -> None:
         """Rewards [1.5, 0, -1.5] of an agent's turns -> [1, 0, -1] with Dr. MAS, whatever the world
@@ -93,7 +100,7 @@ class MaAirl(Imitating, DrMas):
                 "grpo, rloo, gspo, ppo or mappo"
             )
         options = {name: getattr(inner, name) for name in inner.model_fields_set}
-        return _joined(kind, options | {"experts": self.experts, "reward": self.reward})
+        return _joined(kind, options | {name: getattr(self, name) for name in PAYING})
 
 
 def _joined(kind: type[Algorithm], options: Options) -> Algorithm:

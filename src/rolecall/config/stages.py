@@ -66,14 +66,16 @@ def _read_data(config: DictConfig, file: str) -> None:
     """Set the file from which a stage learns: rows to train on, or the experts of its algorithm."""
     algorithm = config.get("algorithm")
     named = {"name": algorithm} if isinstance(algorithm, str) else dict(algorithm or {})
-    if takes_experts(str(named.get("name"))):
-        OmegaConf.update(config, "algorithm", named | {"experts": file})
+    if takes_experts(named.get("name")):
+        config["algorithm"] = named | {"experts": file}
     else:
         OmegaConf.update(config, "rollout.data", file)
 
 
-def takes_experts(algorithm: str) -> bool:
+def takes_experts(algorithm: Any) -> bool:
     """Return whether an algorithm compares its agents with the rows of a file, its `experts`."""
+    if not isinstance(algorithm, str):
+        return False
     try:
         kind = registry.resolve("algorithm", algorithm, key="algorithm")
     except ConfigError:  # reported where the whole config is checked

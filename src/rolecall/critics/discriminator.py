@@ -3,13 +3,15 @@
 Adversarial inverse RL (1710.11248), with a scorer f for each agent (MA-AIRL, 1907.13220):
 D = exp f / (exp f + pi), where log pi is the policy's own log-prob of the utterance, a mean over
 its tokens: a sum would swamp f where utterances are long. f is two layers on what a frozen language
-model makes of the prompt and of the utterance. Legend: M turns, W width of the model.
+model makes of the prompt and of the utterance. With shaping, gamma h(s') - h(s) is added to f: h is
+two layers on the prompt s, and s' is the prompt of the agent's next turn. Legend: M turns, W width
+of the model.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -56,14 +58,25 @@ def discriminator_reward(scores: Tensor, logprobs: Tensor, *, kind: Reward) -> T
     return rewards.clamp(-LARGEST_REWARD, LARGEST_REWARD)
 
 
+def find_followers(turns: Iterable[Turn], *, key: Callable[[Turn], str]) -> dict[Turn, Turn]:
+    """Return the next turn of each turn of one agent that has one in its episode, by `key`."""
+    last: dict[str, Turn] = {}
+    followers: dict[Turn, Turn] = {}
+    for turn in turns:
+        if (before := last.get(key(turn))) is not None:
+            followers[before] = turn
+        last[key(turn)] = turn
+    return followers
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """Holds what an agent and its experts said in a step, as the scorer read it."""
 
     agent: str
-    expert: Tensor  # [M, 2 W]
+    expert: Tensor  # [M, 2 W]; with shaping [M, 3 W + 1]: the next prompt, and whether there is one
     expert_logprobs: Tensor  # [M] means over tokens, under the policy of that step
-    policy: Tensor  # [M, 2 W]
+    policy: Tensor  # as `expert`
     policy_logprobs: Tensor  # [M]
 
 
@@ -76,14 +89,22 @@ class Discriminator:
         experts: dict[str, list[Turn]],
         *,
         reward: Reward = "logit",
+        shaping: float | None = None,
     ) -> None:
-        """`experts`: the turns that each agent should have said."""
+        """Make the scorers of the agents of `experts`, the turns that each should have said.
+
+        `shaping`: gamma of the potential; None: there is none.
+        """
         self.reader, self.models, self.budget = parts.load(), parts.models, parts.budget
         self.experts, self.reward, self.seed = experts, reward, parts.seed
+        self.shaping, self.width = shaping, self.reader.hidden_size
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(parts.seed)
-            width = 2 * self.reader.hidden_size
-            self.scorers = nn.ModuleDict({agent: _scorer(width) for agent in sorted(experts)})
+            scorers = {agent: _scorer(2 * self.width) for agent in sorted(experts)}
+            if shaping is not None:
+                potentials = {f"h/{agent}": _scorer(self.width) for agent in sorted(experts)}
+                scorers |= potentials
+            self.scorers = nn.ModuleDict(scorers)
         self.scorers.to(self.reader.device)
         parameters = list(self.scorers.parameters())
         self.stepper = Stepper(parameters, parts.optimizer, total=parts.steps)
@@ -136,11 +157,12 @@ class Discriminator:
         assert all(turn.logprobs is not None for turn in turns), "an engine has sampled them"
         own = [float(np.mean(turn.logprobs)) for turn in turns]  # type: ignore[arg-type]
         logprobs = self._logprobs(experts, turns[0].policy)
+        followers = find_followers(demonstrations, key=lambda turn: str(turn.info["episode"]))
         return Seen(
             agent=agent,
-            expert=self._features(experts),
+            expert=self._states(experts, followers),
             expert_logprobs=logprobs.to(self.reader.device),
-            policy=self._features(turns),
+            policy=self._states(turns, find_followers(turns, key=lambda turn: turn.episode)),
             policy_logprobs=torch.tensor(own, device=self.reader.device),
         )
 
@@ -154,6 +176,19 @@ class Discriminator:
             for number, name in enumerate(batch.turn_ids):
                 means[original[name]] = logprobs[torch.from_numpy(of == number)].mean()
         return torch.stack([means[turn] for turn in turns])
+
+    def _states(self, turns: list[Turn], followers: dict[Turn, Turn]) -> Tensor:
+        """Return the features of turns, with shaping those of the prompts after them: see Seen."""
+        features = self._features(turns)
+        if self.shaping is None:
+            return features
+        known = [turn for turn in turns if turn in followers]
+        after = features.new_zeros(len(turns), self.width + 1)
+        if known:
+            rows = torch.tensor([number for number, turn in enumerate(turns) if turn in followers])
+            prompts = self._features([followers[turn] for turn in known])[:, : self.width]
+            after[rows, :-1], after[rows, -1] = prompts, 1.0
+        return torch.cat([features, after], 1)
 
     def _features(self, turns: list[Turn]) -> Tensor:
         """Mean hidden state of the prompt, and of the utterance, of each turn: [M, 2 W]."""
@@ -194,8 +229,13 @@ class Discriminator:
 
     def _scores(self, agent: str, features: Tensor) -> Tensor:
         """Return f [M], an agent's scores of its turns."""
-        scores: Tensor = self.scorers[agent](features)[:, 0]
-        return scores
+        scores: Tensor = self.scorers[agent](features[:, : 2 * self.width])[:, 0]
+        if self.shaping is None:
+            return scores
+        potential = self.scorers[f"h/{agent}"]
+        after, follows = features[:, 2 * self.width : -1], features[:, -1]
+        added = self.shaping * follows * potential(after)[:, 0]
+        return scores + added - potential(features[:, : self.width])[:, 0]
 
     def save(self, folder: Path) -> None:
         """Save the scorers, the optimizer's state and the replay."""

@@ -18,7 +18,9 @@ from rolecall.core.types import Episode, Turn
 from rolecall.data.files import Row
 
 WHAT_NEXT = "What will you be shown next?"  # the question of a row about the world
-_COMMON = {"id": "text", "task": "text", "agent": "text", "prompt": "messages"}
+_COMMON = {
+    "id": "text", "task": "text", "episode": "text", "agent": "text", "prompt": "messages",
+}  # fmt: skip
 _AS_SAMPLED = {"prompt_ids": "ints", "tokenizer": "text"}
 COLUMNS = {  # kind of data set -> column -> type, as `rows.writing` knows them
     "demonstrations": _COMMON
@@ -164,6 +166,7 @@ def _shared(turn: Turn) -> Row:
     return {
         "id": turn.id,
         "task": turn.task,
+        "episode": turn.episode,
         "agent": turn.agent,
         "prompt": messages,
     }

@@ -120,13 +120,18 @@ def demonstrations(
             )
         if not in_parts and any(one.weight not in (0.0, 1.0) for one in answers):
             raise ValueError(f"{where}: weight: only sft weighs answers; write 0 or 1")
-        groups.append([make_episode(answers, agent, place=where, name=name)])
+        episode = make_episode(answers, agent, place=where, name=name)
+        for turn in episode.turns:
+            turn.info["episode"] = row.get("episode") or episode.id
+        groups.append([episode])
     return groups
 
 
 def experts(path: str | Path, agents: dict[str, Agent]) -> dict[str, list[Turn]]:
     """Read what each trained agent should say, at the temperature at which it speaks.
 
+    Turns whose `info["episode"]` is the same followed one another: those of one row, or of rows
+    with one `episode`.
     Raises ValueError as `demonstrations` does.
     """
     turns: dict[str, list[Turn]] = {}

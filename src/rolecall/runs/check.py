@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -86,13 +86,21 @@ def _check_stages(file: Path, overrides: list[str]) -> Record:
         PlainConsole().print(f"Stage {planned.name}: {planned.stage.kind}", highlight=False)
         if planned.stage.source is not None:
             planned.config.rollout.data = None  # its file is not there yet
-        opened = open_components(planned.plan)
-        absent = _check_models(planned.plan)
-        summaries[planned.name] = describe_plan(planned.plan, opened) | {
-            "not_on_this_machine": absent
-        }
+        plan = planned.plan if planned.stage.source is None else _without_experts(planned.plan)
+        opened = open_components(plan)
+        absent = _check_models(plan)
+        summaries[planned.name] = describe_plan(plan, opened) | {"not_on_this_machine": absent}
         show(summaries[planned.name])
     return summaries
+
+
+def _without_experts(plan: Plan) -> Plan:
+    """Return a plan whose algorithms look for no file of experts, which a stage will write."""
+    algorithms = {
+        name: one if one.demonstrations is None else one.model_copy(update={"experts": ""})
+        for name, one in plan.algorithms.items()
+    }
+    return replace(plan, algorithms=algorithms)
 
 
 def describe_plan(plan: Plan, opened: Opened | None) -> Record:

@@ -88,7 +88,10 @@ def _check(parts: list[PlannedStage], carried: Carried) -> None:
     if stage.kind == "train":
         carried.add(config, stage.name, Path(stage.name))
         source = next((one.stage.collect for one in before if one.name == stage.source), None)
-        takes = {algorithm.takes_data for algorithm in last.plan.algorithms.values()}
+        takes = {
+            algorithm.takes_data if algorithm.demonstrations is None else "demonstrations"
+            for algorithm in last.plan.algorithms.values()
+        }
         if source is not None and None not in takes and takes != {source.kind}:
             problems.append(
                 f"from: stage {stage.source!r} collects {source.kind}, and {config.algorithm.name} "

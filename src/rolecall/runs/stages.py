@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.config.load import load_stages
-from rolecall.config.schema import Config
-from rolecall.config.stages import DATA
+from rolecall.config.schema import Config, Named
+from rolecall.config.stages import DATA, takes_experts
 from rolecall.core.errors import ConfigError
 from rolecall.monitor import stages_page, summary, terminal
 from rolecall.monitor.comparison import TEST, evaluations
@@ -63,8 +63,9 @@ class StageRun:
         carried.apply(config)
         if self.stage.kind == "train" and self.stage.source is not None:
             file = str((top / self.stage.source / DATA).resolve())
-            if takes_experts(config.algorithm.name):
-                config.algorithm.options["experts"] = file
+            name = config.algorithm.name
+            if takes_experts(name):
+                config.algorithm = Named(name=name, **config.algorithm.options | {"experts": file})
             else:
                 config.rollout.data = file
         self.config = config

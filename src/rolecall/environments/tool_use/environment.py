@@ -141,7 +141,7 @@ class ToolUseWorld(World):
     def tools(self) -> list[Tool]:
         @tool
         async def lookup(name: str) -> str:
-            """What is known of something, by its name."""  # as `tiny:tools` has learned to read it
+            """What is known of something, by its name."""  # noqa: D401 - as `tiny:tools` has read it
             fact = self.facts.get(name.strip().casefold())
             if fact is None:
                 raise ToolError(f"nothing is known of {name!r}")
