@@ -42,6 +42,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "multi_turn": "rolecall.workflows.multi_turn:multi_turn",
         "pioneer_observer": "rolecall.workflows.pioneer_observer:pioneer_observer",
         "planner_workers": "rolecall.workflows.planner_workers:planner_workers",
+        "reflection": "rolecall.workflows.reflection:reflection",
+        "reflection_steps": "rolecall.workflows.reflection:reflection_steps",
         "remote": "rolecall.workflows.remote:remote",
         "search_team": "rolecall.workflows.search_team:search_team",
         "self_play": "rolecall.workflows.self_play:self_play",
