@@ -56,6 +56,7 @@ TWINS = {
     "math_sft_rl": "sft_rl_math", "math_leader": "leader_math", "math_mixed": "agentrl_mixed",
     "search_gigpo": "gigpo_search", "tools": "torl_math", "planner": "matpo_search",
     "kuhn": "spiral_kuhn",
+    "math_step": "step_math",
 }  # fmt: skip
 
 
