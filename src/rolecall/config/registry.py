@@ -74,6 +74,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "checked_steps": "rolecall.rewards.coach.checked_steps:CheckedSteps",
         "coach": "rolecall.rewards.coach.coach:Coach",
         "correct": "rolecall.rewards.correct:correct",
+        "diversity": "rolecall.rewards.diversity:Diversity",
         "format": "rolecall.rewards.format:format_share",
         "matpo": "rolecall.rewards.planner_workers:Matpo",
         "mgrpo": "rolecall.rewards.planner_workers:MGrpo",

@@ -44,13 +44,13 @@ def _write_parquet(path: Path, rows: Iterable[Row], columns: Mapping[str, str]) 
     from pyarrow import parquet
 
     message = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
-    part = pyarrow.struct([("text", pyarrow.string()), ("weight", pyarrow.int32())])
+    span = pyarrow.struct([("text", pyarrow.string()), ("weight", pyarrow.int32())])
     types = {
         "text": pyarrow.string(),
         "number": pyarrow.float64(),
         "ints": pyarrow.list_(pyarrow.int32()),
         "messages": pyarrow.list_(message),
-        "parts": pyarrow.list_(part),
+        "parts": pyarrow.list_(span),
     }
     schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
     parquet.write_table(
