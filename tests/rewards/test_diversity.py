@@ -63,7 +63,7 @@ def test_an_unknown_gate_is_refused():
 def test_a_group_is_paid_once_by_its_weight_and_the_reward_is_shown_by_name():
     attempts = group([1, 2, 3], [1, 2, 4])
     rewards = {"correct": (correct, 1.0), "diversity": (Diversity(), 0.4)}
-    context = RolloutContext({}, None, {}, None, rewards)
+    context = RolloutContext({"solver": None}, None, {}, None, rewards)
     for _ in range(2):
         pay_groups(context, [attempts])
     for each in attempts:

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from rolecall.core.types import Group
 from rolecall.rollout.episodes import RolloutContext
+from rolecall.rollout.user_code import check_numbers
 
 
 @runtime_checkable
@@ -33,7 +34,9 @@ def pay_groups(context: RolloutContext, groups: Iterable[Group]) -> None:
     for group in groups:
         for name, (payer, weight) in rewards.items():
             for episode, paid in zip(group, payer.pay_group(group), strict=True):
-                for owner, value in paid.items():
+                what = f"pay_group of reward {name!r}"
+                checked = check_numbers(paid, names=context.agents, what=what, call=payer.pay_group)
+                for owner, value in checked.items():
                     metric = f"reward/{name}/{owner}"
                     if metric not in episode.metrics:
                         episode.metrics[metric] = value
