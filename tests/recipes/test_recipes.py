@@ -37,7 +37,7 @@ REAL = [
 ALGORITHMS = [
     "ppo_math", "mappo_math", "happo_math", "vdn_math", "qmix_math", "at_grpo_math",
     "counterfactual_math", "dpo_math", "marft_math", "gigpo_search",
-    "sft_rl_math", "leader_math",
+    "sft_rl_math", "leader_math", "step_math",
 ]  # fmt: skip
 # Of real recipes, for other hardware and with the algorithm that is published beside theirs.
 VARIANTS = [
