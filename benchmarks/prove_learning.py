@@ -63,7 +63,7 @@ TWINS = {
     "math_airl": "ma_airl_math", "planner_mgrpo": "mgrpo_search", "tools_ppo": "ppo_tools",
     "math_world_model": "world_model_math",
     "kuhn": "spiral_kuhn", "plan_path": "at_grpo_plan_path", "sokoban": "at_grpo_sokoban",
-    "sudoku": "at_grpo_sudoku", "kitchen": "read_kitchen",
+    "sudoku": "at_grpo_sudoku", "kitchen": "read_kitchen", "math_step": "step_math",
 }  # fmt: skip
 
 

@@ -64,6 +64,8 @@ SAYS: dict[str, dict[str, list[str]]] = {
         "planner": ["<subtask>a</subtask><subtask>b</subtask>", BOX],
         "ann (worker)": ["ra"], "ben (worker)": ["rb"],
     },
+    "reflection": {"student": ["\\boxed{8}"], "teacher": [REJECT, BOX]},
+    "reflection_steps": {"student": ["up", "up"], "teacher": [REJECT, "down", APPROVE]},
     "search_team": {
         "verifier": ["<verify>no</verify>", "<verify>yes</verify>"],
         "searcher": ["<search>q</search>"], "answerer": ["<answer>7</answer>"],
@@ -87,6 +89,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "in_turn": {"max_steps": 2},
     "leader_and_peers": {"candidates": 2},
     "multi_turn": {"max_turns": 3},
+    "reflection_steps": {"max_turns": 3},
     "solver_verifier": {"rounds": 2},
     "tool_planner": {"rounds": 2},
 }  # fmt: skip
@@ -141,6 +144,7 @@ workflow: {name: solver_verifier, rounds: 2}    # or path/to/mine.py:my_workflow
 | `search_team` | `verifier` sends to `searcher` or `answerer` (Dr. MAS) |
 | `mathchat` | `solver`, `executor` with Python, `verifier` (MAPPA, MARTI) |
 | `malt` | every draft of a `generator` is criticised by a `verifier` and rewritten by a `refiner` several times; what came of a turn is its reward (MALT) |
+| `reflection`, `reflection_steps` | a `teacher` corrects what a `student` answers, or each of its actions in a world: [data for sft](stages.md#reflections-of-a-teacher) (STeP) |
 | `majority_vote`, `mixture` | any number of `debater`s who vote; `proposer`s and an `aggregator` |
 | `leader_and_peers` | `peer`s answer, a `leader` reads them and answers for all (MLPO) |
 | `debate` | two `debater`s and a `judge` who knows neither |

@@ -67,7 +67,8 @@ def test_a_head_names_recipes_that_there_are(name):
 
 @pytest.mark.parametrize("name", SIZED)
 def test_a_recipe_whose_algorithm_differs_from_its_paper_says_what_differs(name):
-    config = load(find(name), ["stage=rl"] if name == "sft_rl_math" else [])
+    stages = {"sft_rl_math": ["stage=rl"], "step_math": ["stage=student"]}
+    config = load(find(name), stages.get(name, []))
     differs = generating.TEXTS[config.algorithm.name].differs
     if not differs.startswith("None"):
         assert "Differs" in dict(read_head(name))

@@ -37,7 +37,7 @@ REAL = [
 ALGORITHMS = [
     "ppo_math", "mappo_math", "happo_math", "vdn_math", "qmix_math", "at_grpo_math",
     "counterfactual_math", "dpo_math", "marft_math", "gigpo_search",
-    "sft_rl_math", "leader_math",
+    "sft_rl_math", "leader_math", "step_math",
 ]  # fmt: skip
 # Worlds in which random words earn nothing: they are built, and their twins take two steps.
 WORLDS = ["at_grpo_plan_path", "at_grpo_sokoban", "at_grpo_sudoku", "read_kitchen"]

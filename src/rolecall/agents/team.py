@@ -76,6 +76,11 @@ class Team:
         return self._episode.step
 
     @property
+    def tries_out(self) -> bool:
+        """Return whether the team plays to learn; False in an evaluation."""
+        return self._answering.tries_out
+
+    @property
     def names(self) -> list[str]:
         return list(self._agents)
 
@@ -182,7 +187,7 @@ class Member:
             raise ValueError(f"{number} candidates of {self.agent.name!r}: at least 1 is needed")
 
         async def ask(*said: Said) -> list[Turn]:
-            return await self._ask(said, number if self.team._answering.tries_out else 1)
+            return await self._ask(said, number if self.team.tries_out else 1)
 
         return ask
 
@@ -233,7 +238,7 @@ class Member:
     async def _choose(self, said: tuple[Said, ...], chooser: Chooser) -> Turn:
         turns = await self._ask(said, chooser.candidates)
         random = Random(derive_seed(self.team._answering.call_seed, "choose", turns[0].id))
-        explores = self.team._answering.tries_out
+        explores = self.team.tries_out
         return self.team.choose(await chooser(turns, explores=explores, random=random))
 
     async def _refine(self, said: tuple[Said, ...], judge: Judge) -> Turn:

@@ -22,7 +22,9 @@ def write_rows(path: Path, rows: Iterable[Row], *, columns: Mapping[str, str]) -
     """Write rows to a file. `columns`: each column's type, so that a Parquet file without rows has
     them too.
 
-    Types are text, number, ints (a list) and messages (dictionaries of role and content).
+    Types are text, number, ints (a list), messages (dictionaries of role and content) and parts
+    (dictionaries of text and weight). A column of a Parquet file has one type, so a completion in
+    parts stands there in the column `parts`.
     """
     check_name(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,11 +44,22 @@ def _write_parquet(path: Path, rows: Iterable[Row], columns: Mapping[str, str]) 
     from pyarrow import parquet
 
     message = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+    span = pyarrow.struct([("text", pyarrow.string()), ("weight", pyarrow.int32())])
     types = {
         "text": pyarrow.string(),
         "number": pyarrow.float64(),
         "ints": pyarrow.list_(pyarrow.int32()),
         "messages": pyarrow.list_(message),
+        "parts": pyarrow.list_(span),
     }
     schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
-    parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=schema), path)
+    parquet.write_table(
+        pyarrow.Table.from_pylist(list(map(_split_parts, rows)), schema=schema), path
+    )
+
+
+def _split_parts(row: Row) -> Row:
+    """Return a row whose completion is a text, or none beside its parts."""
+    if not isinstance(row.get("completion"), list):
+        return row
+    return {**row, "completion": None, "parts": row["completion"]}

@@ -3,13 +3,15 @@
 Rows hold the tokens as they were sampled beside their text, so what is imitated is what was said.
 Episodes [reward 1: "4", reward 0: "5"] of one prompt give, with `least: 1`, the demonstration
 {"prompt": .., "completion": "4", ..}, and with `pairs` {"prompt": .., "chosen": "4", "rejected":
-"5", ..}.
+"5", ..}. Of an answer that a teacher went on with, "4\\n5" after a wrong "4", the wrong part
+has weight 0: {"completion": [{"text": "4\\n", "weight": 0}, {"text": "5", "weight": 1}], ..}.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from rolecall.agents.corrections import IS_WRONG, is_written, wrong_beginning
 from rolecall.algorithms.best_of import best_attempts, is_right
 from rolecall.algorithms.dpo import Dpo
 from rolecall.algorithms.groups import CreditedTurn
@@ -24,7 +26,13 @@ _COMMON = {
 _AS_SAMPLED = {"prompt_ids": "ints", "tokenizer": "text"}
 COLUMNS = {  # kind of data set -> column -> type, as `rows.writing` knows them
     "demonstrations": _COMMON
-    | {"completion": "text", "finish": "text", "reward": "number", "weight": "number"}
+    | {
+        "completion": "text",
+        "parts": "parts",
+        "finish": "text",
+        "reward": "number",
+        "weight": "number",
+    }
     | _AS_SAMPLED
     | {"completion_ids": "ints"},
     "preferences": _COMMON
@@ -69,24 +77,38 @@ def _imitated(
     best = found if options.best_of is None else best_attempts(found, options.best_of)
     return [
         _shared(turn)
-        | _as_sampled(turn, tokenizers)
-        | {
-            "completion": turn.text,
-            "finish": turn.finish,
-            "reward": episode.total(turn),
-            "completion_ids": turn.ids[1].tolist(),
-        }
+        | (_as_written(turn) if is_written(turn) else _imitated_tokens(turn, tokenizers))
+        | {"finish": turn.finish, "reward": episode.total(turn)}
         for episode, turn in best
         if _is_worth_it(episode, turn, options)
     ]
+
+
+def _imitated_tokens(turn: Turn, tokenizers: Mapping[str, str]) -> Row:
+    completion = {"completion": turn.text, "completion_ids": turn.ids[1].tolist()}
+    return _as_sampled(turn, tokenizers) | completion
+
+
+def _as_written(turn: Turn) -> Row:
+    """Return the words that a teacher wrote for an agent, those before them with weight 0."""
+    wrong = wrong_beginning(turn)
+    if not wrong:
+        return {"completion": turn.text}
+    right = turn.text[len(wrong) :]
+    return {"completion": [{"text": wrong, "weight": 0}, {"text": right, "weight": 1}]}
 
 
 def _is_worth_it(episode: Episode, turn: Turn, options: CollectConfig) -> bool:
     """Return whether a turn earned enough to learn from.
 
     With `step_least` a step may be wrong in an attempt that was right, so the outcome and the
-    step's own reward are checked apart.
+    step's own reward are checked apart. What a teacher wrote must have led to a right end by the
+    score of the world, by default 1.
     """
+    if turn.info.get(IS_WRONG):
+        return False
+    if is_written(turn):
+        return (episode.headline or 0.0) >= (1.0 if options.least is None else options.least)
     if options.step_least is None:
         return _earned_enough(episode.total(turn), options)
     right = is_right(turn, options.step_least)
@@ -116,14 +138,23 @@ def _next_states(found: list[CreditedTurn], weight: float) -> list[Row]:
 
 
 def _said(episode: Episode, options: CollectConfig) -> list[CreditedTurn]:
-    """Return the turns that a policy sampled, of the agents asked for or of all trained ones."""
+    """Return the turns that a policy sampled, of the agents asked for or of all trained ones.
+
+    What a teacher wrote for an agent is among them, but not in pairs, which compare tokens.
+    """
     return [
         (episode, turn)
         for turn in episode.turns
-        if (turn.agent in options.agents if options.agents else turn.trained)
-        if turn.prompt is not None and turn.tokens is not None
-        if len(turn.tokens) and not turn.candidate_error
+        if not (options.agents and turn.agent not in options.agents)
+        if (is_written(turn) and not options.pairs)
+        or ((options.agents or turn.trained) and _was_sampled(turn))
+        if not (options.pairs and turn.info.get(IS_WRONG))
     ]
+
+
+def _was_sampled(turn: Turn) -> bool:
+    has_tokens = turn.prompt is not None and turn.tokens is not None and len(turn.tokens) > 0
+    return has_tokens and not turn.candidate_error
 
 
 def _was_shown_after(later: Turn, turn: Turn) -> bool:

@@ -265,6 +265,8 @@ def _imitated(row: JsonObject, place: str, agent: Agent) -> list[Said]:
 
 
 def _answers(row: JsonObject, place: str, agent: Agent) -> list[Said]:
+    if row.get("parts") and not row.get("completion"):  # a column of Parquet has one type
+        row = row | {"completion": row["parts"]}
     if _has_tokens(row, ("completion",), place, agent):
         if is_parts(row.get("completion")):
             raise ValueError(

@@ -197,6 +197,7 @@ def write(config: Config, episodes: list[Episode], options: CollectConfig, outpu
     rows = make_rows(episodes, options, tokenizers=prints)
     write_rows(output, rows, columns=COLUMNS[options.kind])
     failed = sum(episode.error is not None for episode in episodes)
+    corrections = sum(episode.metrics.get("count/corrections", 0.0) for episode in episodes)
     summary = {
         "file": str(output),
         "data": options.kind,
@@ -206,6 +207,11 @@ def write(config: Config, episodes: list[Episode], options: CollectConfig, outpu
         "episodes": len(episodes),
         "failed_episodes": failed,
     }
+    if corrections:
+        summary["corrections"] = int(corrections)
+        summary["right_corrections"] = sum(
+            "finish" in row and "completion_ids" not in row for row in rows
+        )
     console.print(_told(summary), soft_wrap=True, highlight=False)
     return summary
 
@@ -220,7 +226,11 @@ def _told(found: Record) -> str:
             "nothing can be trained on it"
         )
     by_agent = ", ".join(f"{name} {number}" for name, number in found["agents"].items())
-    return (
+    line = (
         f"Wrote {found['file']}: {found['rows']} {found['data']} ({by_agent}) of {found['tasks']} "
         f"tasks, from {source}"
     )
+    if "corrections" in found:
+        right, written = found["right_corrections"], found["corrections"]
+        line += f"; {right} of the teacher's {written} corrections were right and are kept"
+    return line

@@ -13,6 +13,7 @@ from rolecall.core.json_types import State
 from rolecall.core.types import Episode, Group, Swap, Task
 from rolecall.rollout.episodes import Rollout, replay
 from rolecall.rollout.group_player import Collection
+from rolecall.rollout.group_rewards import pay_groups
 from rolecall.rollout.own_answers import add_own_answers
 from rolecall.rollout.task_sampler import draw
 from rolecall.runtime import call_tree
@@ -138,7 +139,8 @@ class Collector:
         return rollout
 
     def _filtered(self, rollout: Rollout) -> Rollout:
-        """Drop the groups that the algorithm leaves out."""
+        """Pay what depends on the whole group; drop the groups that the algorithm leaves out."""
+        pay_groups(self.run.context, rollout.groups)
         filtered = [group for group in rollout.groups if not self._keeps(group)]
         rollout.groups = [group for group in rollout.groups if group not in filtered]
         rollout.unused += [episode for group in filtered for episode in group]

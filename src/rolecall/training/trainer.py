@@ -25,6 +25,7 @@ from rolecall.monitor import metrics
 from rolecall.monitor.alarms import AlarmWatch
 from rolecall.monitor.comparison import TEST, evaluations
 from rolecall.monitor.diagnosis import Diagnosis, diagnose, group_by_task
+from rolecall.monitor.diversity import diversity_metrics
 from rolecall.rollout.episodes import Rollout
 from rolecall.runtime import event_loop_watchdog
 from rolecall.runtime.call_tree import task_factory
@@ -246,6 +247,9 @@ class Trainer:
         for pool in run.opponent_pools.values():
             pool.after_step(step)
         record = metrics.rollout_metrics(rollout, is_data=bool(run.data)) | learned
+        if not run.data:
+            roles = {name: agent.role for name, agent in run.context.agents.items()}
+            record |= diversity_metrics(rollout.groups, roles)
         for policy, update in updates.items():
             record |= metrics.update_metrics(policy, update)
         record |= {f"policy/{name}/of_step": kept for name, kept in opponents.items()}

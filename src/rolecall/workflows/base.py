@@ -18,7 +18,10 @@ from rolecall.agents.team import Team
 from rolecall.core.types import Task, Turn
 
 # What a workflow finds in a team beside its agents.
-RESERVED = ("role", "choose", "saw", "enter", "random", "observation", "step", "names", "episode")
+RESERVED = (
+    "role", "choose", "saw", "enter", "random", "observation", "step", "names", "episode",
+    "tries_out",
+)  # fmt: skip
 Play = Callable[..., Awaitable[Turn | str | None]]
 
 

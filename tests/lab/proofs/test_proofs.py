@@ -22,6 +22,7 @@ from rolecall_lab.proofs import (
     channel_game,
     child_tokens,
     copied_peers,
+    diverse_bandit,
     imitated_bandit,
     independent_bandits,
     refined_cooks,
@@ -74,6 +75,13 @@ def test_a_channel_is_opened_by_a_shared_reward_alone(monkeypatch):
     paid = channel_game.paid
     monkeypatch.setattr(channel_game, "paid", lambda a, shared: paid(a, shared=not shared))
     assert [claim.ok for claim in channel_game.claims()] == [False, False]
+
+
+def test_right_answers_that_differ_are_kept_only_if_that_is_paid(monkeypatch):
+    monkeypatch.setattr(diverse_bandit, "NUM_SEEDS", 1)
+    assert false_ones(diverse_bandit.claims()) == []
+    monkeypatch.setattr(diverse_bandit, "WEIGHT", 0.0)
+    assert [claim.ok for claim in diverse_bandit.claims()] == [True, False, True]
 
 
 def test_an_expert_is_imitated_and_explained(monkeypatch):
