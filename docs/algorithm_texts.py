@@ -706,6 +706,7 @@ critic: squared error of every prefix's Q against the episode's return
         "the agent's own turns at the task",
         """
 f = a scorer of each agent on what a frozen model makes of (prompt, utterance)
+    with `shaping` gamma: + gamma h(s') - h(s), h on the prompt s; h(s') = 0 after the last turn
 log pi = mean log-prob of the utterance's tokens            D = exp f / (exp f + pi)
 r_t = log D - log(1 - D) = f - log pi, within +-5            A_t: drmas on r_t and penalties
 neither R nor what the workflow or the world paid for a turn is read
@@ -713,8 +714,10 @@ neither R nor what the workflow or the world paid for a turn is read
 discriminator loss = mean -log D over experts' turns + mean -log(1 - D) over the agent's
 """,
         "The scorers are two layers on mean hidden states of prompt and utterance, and log pi is a "
-        "mean: both are ours, for language. There is no shaping term and no cloning beforehand; "
-        "train `sft` on the same file first. One step of the scorers a step, half experts' turns, "
+        "mean: both are ours, for language. The shaping term is an option, and there is no cloning "
+        "beforehand; train `sft` on the same file first. While f knows little, `logit` pays mostly "
+        "-log pi, which is surprise: with few steps of the scorers write `reward: raw`, as the "
+        "recipe ma_airl_math does. One step of the scorers a step, half experts' turns, "
         "with those of the three steps before, whose log-probs are not computed again. `inner` may "
         "be any algorithm that trains on rewards of played turns: the group-relative ones, `ppo` "
         "and its kin with a value head, `mappo` and `happo` with a critic of the whole "

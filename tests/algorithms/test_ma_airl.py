@@ -18,9 +18,16 @@ from rolecall.config.load import load
 from rolecall.config.optimizer import Optimizer
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Message
-from rolecall.critics.discriminator import Discriminator, discrimination_loss, discriminator_reward
+from rolecall.critics.discriminator import (
+    Discriminator,
+    discrimination_loss,
+    discriminator_reward,
+    find_followers,
+)
 from rolecall.critics.inputs import CriticInputs
+from rolecall.demonstrations.offline_data import experts
 from rolecall.learners.local import LocalLearner
+from rolecall.setup.build import build
 from rolecall.setup.open_environment import open_components
 from rolecall.setup.plan import validate
 from rolecall.training.train_step import annotate
@@ -80,6 +87,66 @@ def said(name: str, token: int, text: str):
     made.messages, made.text = [Message("user", "which?")], text
     made.logprobs = np.full(3, -1.0, dtype=np.float32)
     return made
+
+
+def told(name: str, index: int, question: str, text: str):
+    made = said(name, 98, text)
+    made.id, made.messages = f"{name}/{index}", [Message("user", question)]
+    return made
+
+
+def potentials(critic: Discriminator, turns) -> torch.Tensor:
+    """h of what each turn was shown."""
+    with torch.no_grad():
+        prompts = critic._features(turns)[:, : critic.width]
+        return critic.scorers["h/solver"](prompts)[:, 0]
+
+
+def shaped(folder, gamma: float | None) -> Discriminator:
+    """With scores and potentials that are not zero."""
+    critic = discriminator_of(folder, reward="raw", shaping=gamma)
+    random = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, scorer in critic.scorers.items():
+            weight = scorer[-1].weight
+            weight.copy_(torch.randn(weight.shape, generator=random) * 0.1)
+            if not name.startswith("h/"):
+                scorer[-1].weight.fill_(0.01)
+    return critic
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.5])
+def test_shaping_adds_the_discounted_next_potential_and_takes_the_present_one(gamma, model_folder):
+    one, two = told("x", 0, "first?", "aa"), told("x", 1, "and then?", "bb")
+    other = told("y", 0, "another?", "cc")
+    paid = {}
+    for shaping in (None, gamma):
+        critic = shaped(model_folder, shaping)
+        made = [episode(0, [one, two], {}), episode(1, [other], {})]
+        asyncio.run(critic.annotate(made))
+        paid[shaping] = [turn.training.inner_reward for turn in (one, two, other)]
+    h = potentials(critic, [one, two, other]).tolist()
+    added = [shaped - plain for shaped, plain in zip(paid[gamma], paid[None], strict=True)]
+    wanted = [gamma * h[1] - h[0], -h[1], -h[2]]
+    assert added == pytest.approx(wanted, abs=1e-5)
+    assert any(abs(value) > 1e-3 for value in wanted)
+    if gamma == 1.0:
+        assert added[0] + added[1] == pytest.approx(-h[0], abs=1e-5)
+
+
+def test_rows_of_one_episode_follow_one_another(model_folder, tmp_path):
+    """Experts have next states where agents have some; otherwise these would tell them apart."""
+    rows = [
+        {"episode": "e", "prompt": "first?", "completion": "aa"},
+        {"episode": "e", "prompt": "and then?", "completion": "bb"},
+        {"prompt": "another?", "completion": "cc"},
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plan = validate(load(write(tmp_path / "c.yaml", solo_config(model_folder)), []))
+    turns = experts(file, build(plan).context.agents)["solver"]
+    followers = find_followers(turns)
+    assert followers == {turns[0]: turns[1]}
 
 
 def discriminator_of(folder, **options) -> Discriminator:

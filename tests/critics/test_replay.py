@@ -214,7 +214,10 @@ def test_weights_stay_while_a_critic_learns_what_to_play(model_folder, tmp_path)
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"workflow": {"name": "tests/toy.py:crew"}}, "draws some of its own; name another"),
+        (
+            {"workflow": {"name": "tests/toy.py:crew", "candidates": 2}},
+            "draws some of its own; write workflow.candidates=1, or name another",
+        ),
         ({"algorithm": {"name": "vdn_value", "candidates": 1}}, "greater than or equal to 2"),
         ({"critics": {}}, "critics.mixer: vdn_value needs this critic"),
     ],

@@ -454,9 +454,43 @@ def test_training_on_an_empty_data_set_ends_the_run_before_the_stage_begins(
 
 
 def test_the_stages_of_the_page_fit(tmp_path):
-    [example] = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/stages.md").read_text(), re.DOTALL)
-    (tmp_path / "c.yaml").write_text(example)
-    assert [part.name for part in read(tmp_path / "c.yaml", [])] == ["demos", "warm", "rl", "final"]
+    examples = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/stages.md").read_text(), re.DOTALL)
+    names = []
+    for example in examples:
+        (tmp_path / "c.yaml").write_text(example)
+        names.append([part.name for part in read(tmp_path / "c.yaml", [])])
+    assert names == [["reflections", "student"], ["demos", "warm", "rl", "final"]]
+
+
+def imitating(folder):
+    """A stage whose agents imitate what the stage before has collected."""
+    return {
+        "name": "imitate", "from": "demos", "algorithm": {"name": "ma_airl", "shaping": 0.9},
+        "critics": {"discriminator": {"base": str(folder)}},
+    }  # fmt: skip
+
+
+def test_a_stage_takes_the_demonstrations_of_another_as_experts(model_folder, tmp_path):
+    demos = {"name": "demos", "collect": {}}
+    file = write(tmp_path / "c.yaml", staged(model_folder, demos, imitating(model_folder)))
+    assert command("check", file) == 0
+    assert command("train", file, "--output", tmp_path / "run") == 0
+    used = load(tmp_path / "run/imitate/config.yaml", []).algorithm.options["experts"]
+    assert Path(used) == tmp_path / "run/demos/data.jsonl"
+
+
+def test_preferences_are_no_experts(model_folder, tmp_path, capsys):
+    pairs = {"name": "demos", "collect": {"pairs": True}}
+    file = write(tmp_path / "c.yaml", staged(model_folder, pairs, imitating(model_folder)))
+    assert command("check", file) == 2
+    message = "stage 'demos' collects preferences, and ma_airl takes demonstrations"
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_stage_whose_data_is_not_there_yet_may_count_in_epochs(model_folder, tmp_path):
+    warm = WARM | {"trainer": {"epochs": 2}}
+    config = staged(model_folder, {"name": "demos", "collect": {}}, warm)
+    assert command("check", write(tmp_path / "c.yaml", config)) == 0
 
 
 def test_a_file_without_stages_has_none(model_folder, tmp_path):

@@ -11,7 +11,7 @@ of the model.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -58,14 +58,14 @@ def discriminator_reward(scores: Tensor, logprobs: Tensor, *, kind: Reward) -> T
     return rewards.clamp(-LARGEST_REWARD, LARGEST_REWARD)
 
 
-def find_followers(turns: Iterable[Turn], *, key: Callable[[Turn], str]) -> dict[Turn, Turn]:
-    """Return the next turn of each turn of one agent that has one in its episode, by `key`."""
+def find_followers(turns: Iterable[Turn]) -> dict[Turn, Turn]:
+    """Return the next turn in the episode of each of an agent's turns that has one."""
     last: dict[str, Turn] = {}
     followers: dict[Turn, Turn] = {}
     for turn in turns:
-        if (before := last.get(key(turn))) is not None:
+        if (before := last.get(turn.episode)) is not None:
             followers[before] = turn
-        last[key(turn)] = turn
+        last[turn.episode] = turn
     return followers
 
 
@@ -157,12 +157,11 @@ class Discriminator:
         assert all(turn.logprobs is not None for turn in turns), "an engine has sampled them"
         own = [float(np.mean(turn.logprobs)) for turn in turns]  # type: ignore[arg-type]
         logprobs = self._logprobs(experts, turns[0].policy)
-        followers = find_followers(demonstrations, key=lambda turn: str(turn.info["episode"]))
         return Seen(
             agent=agent,
-            expert=self._states(experts, followers),
+            expert=self._states(experts, demonstrations),
             expert_logprobs=logprobs.to(self.reader.device),
-            policy=self._states(turns, find_followers(turns, key=lambda turn: turn.episode)),
+            policy=self._states(turns, turns),
             policy_logprobs=torch.tensor(own, device=self.reader.device),
         )
 
@@ -177,11 +176,15 @@ class Discriminator:
                 means[original[name]] = logprobs[torch.from_numpy(of == number)].mean()
         return torch.stack([means[turn] for turn in turns])
 
-    def _states(self, turns: list[Turn], followers: dict[Turn, Turn]) -> Tensor:
-        """Return the features of turns, with shaping those of the prompts after them: see Seen."""
+    def _states(self, turns: list[Turn], conversations: list[Turn]) -> Tensor:
+        """Return the features of turns, with shaping those of the prompts after them: see Seen.
+
+        `conversations`: all turns of their episodes, in order.
+        """
         features = self._features(turns)
         if self.shaping is None:
             return features
+        followers = find_followers(conversations)
         known = [turn for turn in turns if turn in followers]
         after = features.new_zeros(len(turns), self.width + 1)
         if known:

@@ -121,8 +121,9 @@ def demonstrations(
         if not in_parts and any(one.weight not in (0.0, 1.0) for one in answers):
             raise ValueError(f"{where}: weight: only sft weighs answers; write 0 or 1")
         episode = make_episode(answers, agent, place=where, name=name)
-        for turn in episode.turns:
-            turn.info["episode"] = row.get("episode") or episode.id
+        if row.get("episode"):
+            for turn in episode.turns:
+                turn.info["episode"] = row["episode"]
         groups.append([episode])
     return groups
 
@@ -130,8 +131,8 @@ def demonstrations(
 def experts(path: str | Path, agents: dict[str, Agent]) -> dict[str, list[Turn]]:
     """Read what each trained agent should say, at the temperature at which it speaks.
 
-    Turns whose `info["episode"]` is the same followed one another: those of one row, or of rows
-    with one `episode`.
+    Turns of one row, and of rows with one `episode`, have the same `Turn.episode`: they followed
+    one another.
     Raises ValueError as `demonstrations` does.
     """
     turns: dict[str, list[Turn]] = {}
@@ -139,6 +140,7 @@ def experts(path: str | Path, agents: dict[str, Agent]) -> dict[str, list[Turn]]
         for turn in episode.turns:
             if turn.trained:
                 turn.temperature = agents[turn.agent].sampling.temperature
+                turn.episode = str(turn.info.get("episode", turn.episode))
                 turns.setdefault(turn.agent, []).append(turn)
     return turns
 

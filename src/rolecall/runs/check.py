@@ -89,7 +89,9 @@ def _check_stages(file: Path, overrides: list[str]) -> Record:
         plan = planned.plan if planned.stage.source is None else _without_experts(planned.plan)
         opened = open_components(plan)
         absent = _check_models(plan)
-        summaries[planned.name] = describe_plan(plan, opened) | {"not_on_this_machine": absent}
+        has_data = planned.stage.source is None
+        summary = describe_plan(plan, opened, has_data=has_data)
+        summaries[planned.name] = summary | {"not_on_this_machine": absent}
         show(summaries[planned.name])
     return summaries
 
@@ -103,8 +105,12 @@ def _without_experts(plan: Plan) -> Plan:
     return replace(plan, algorithms=algorithms)
 
 
-def describe_plan(plan: Plan, opened: Opened | None) -> Record:
-    """Return a description of the plan, with effective values."""
+def describe_plan(plan: Plan, opened: Opened | None, *, has_data: bool = True) -> Record:
+    """Return a description of the plan, with effective values.
+
+    `has_data`: False for a stage whose data an earlier one will write, so that its steps cannot be
+    counted from epochs.
+    """
     from rolecall.memory.estimate import (
         estimate_memory,  # with transformers: what is wrong is told before
     )
@@ -117,18 +123,18 @@ def describe_plan(plan: Plan, opened: Opened | None) -> Record:
             "roles": list(plan.workflow.roles),
         },
         "agents": describe_agents(plan),
-        "step": _step(plan, opened),
+        "step": _step(plan, opened, has_data=has_data),
         "memory": [asdict(need) for need in estimate_memory(config, activations="none")],
     }
 
 
-def _step(plan: Plan, opened: Opened | None) -> Record:
+def _step(plan: Plan, opened: Opened | None, *, has_data: bool) -> Record:
     rollout, evaluation = plan.config.rollout, plan.config.evaluation
     counts: Record = dict.fromkeys(("train", "test", "validation"), "unknown")
     trainer, steps = plan.config.trainer, None
     if trainer.epochs is None:
         steps = trainer.steps
-    elif opened is not None and plan.config.rollout.data is None:
+    elif opened is not None and has_data and plan.config.rollout.data is None:
         steps = limit_steps(plan.config, len(opened.tasks.sampler.train))
     if opened is not None:
         tasks = opened.tasks
