@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolecall.config.load import find, load, recipe_names
-from tests.recipes.test_recipes import ALGORITHMS, REAL, VARIANTS
+from tests.recipes.test_recipes import ALGORITHMS, REAL, VARIANTS, complete
 
 FILE = Path(__file__).resolve().parents[2] / "docs/generate_algorithms.py"
 spec = importlib.util.spec_from_file_location("generate_algorithms", FILE)
@@ -67,8 +67,7 @@ def test_a_head_names_recipes_that_there_are(name):
 
 @pytest.mark.parametrize("name", SIZED)
 def test_a_recipe_whose_algorithm_differs_from_its_paper_says_what_differs(name):
-    stages = {"sft_rl_math": ["stage=rl"], "step_math": ["stage=student"]}
-    config = load(find(name), stages.get(name, []))
+    config = load(find(name), complete(name))
     differs = generating.TEXTS[config.algorithm.name].differs
     if not differs.startswith("None"):
         assert "Differs" in dict(read_head(name))

@@ -15,7 +15,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from rolecall.config.load import find, load, recipe_names
+from rolecall.config.load import find, load, load_stages, recipe_names
 from rolecall.config.schema import Config
 from tests import toy
 from tests.hub import COMMIT, make_home
@@ -31,13 +31,15 @@ FILE = Path(__file__).resolve().parents[2] / "benchmarks/prove_learning.py"
 REAL = [
     "mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search",
     "data_science_coach", "debate_judge", "coder_tester", "maporl_math", "cory_math",
-    "agentrl_mixed", "torl_math", "matpo_search", "spiral_kuhn",
+    "agentrl_mixed", "torl_math", "matpo_search", "spiral_kuhn", "mgrpo_search", "ppo_tools",
 ]  # fmt: skip
 # Another algorithm on the team and data of one of them.
 ALGORITHMS = [
     "ppo_math", "mappo_math", "happo_math", "vdn_math", "qmix_math", "at_grpo_math",
     "counterfactual_math", "dpo_math", "marft_math", "gigpo_search",
-    "sft_rl_math", "leader_math", "step_math",
+    "sft_rl_math", "leader_math", "step_math", "a2c_math", "marft_token_math", "vdn_value_math",
+    "qmix_value_math", "spin_math", "preferences_math", "malt_math", "ma_airl_math",
+    "world_model_math",
 ]  # fmt: skip
 # Worlds in which random words earn nothing: they are built, and their twins take two steps.
 WORLDS = ["at_grpo_plan_path", "at_grpo_sokoban", "at_grpo_sudoku", "read_kitchen"]
@@ -50,7 +52,11 @@ VARIANTS = [
 PRETRAINED = ["real_math", "real_math_whole", "real_calculator", "real_debate", "real_gsm8k"]
 # A coach with a sandbox, a search, a judge, several environments, and a plain one.
 KINDS = ["mathchat_coach", "drmas_search", "debate_judge", "agentrl_mixed", "drmas_math"]
-SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester", "torl_math"}
+SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester", "torl_math", "ppo_tools"}
+LEFT_OPEN = {
+    "spin_math": "rollout.data=rows", "preferences_math": "rollout.data=rows",
+    "ma_airl_math": "algorithm.experts=rows",
+}  # fmt: skip
 
 
 spec = importlib.util.spec_from_file_location("prove_learning", FILE)
@@ -59,6 +65,13 @@ assert spec.loader is not None
 prove_learning = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(prove_learning)
 TWINS = prove_learning.TWINS
+
+
+def complete(name: str) -> list[str]:
+    """Return the overrides that choose the last stage and fill in what a recipe leaves open."""
+    stages = load_stages(find(name), [])
+    last = [f"stage={stages[-1].name}"] if stages else []
+    return [*last, *([LEFT_OPEN[name]] if name in LEFT_OPEN else [])]
 
 
 def scored(asked: coaches.Asked, score: int) -> coaches.Said:
@@ -159,12 +172,14 @@ def test_a_recipe_for_real_models_trains_tiny_ones_of_their_names(name, at_home)
     [step] = [record for record in records if record["kind"] == "step"]
     numbers = {key: value for key, value in step.items() if isinstance(value, float)}
     assert all(map(math.isfinite, numbers.values()))
+    trained = [agent for agent, section in recipe.team.items() if section.trainable]
+    # Random words hand nothing out.
+    called = ["planner"] if "planner" in trained else trained
     for agent, section in recipe.team.items():
-        called = name != "matpo_search" or agent == "planner"  # random words hand nothing out
-        if section.trainable and called:
+        if agent in called:
             exact = recipe.get_learner(section.policy).dtype == "float32"
             assert 0 < numbers[f"agent/{agent}/mismatch_max"] < (1e-4 if exact else 0.2)
-    for policy in recipe.trained_policies:
+    for policy in sorted({recipe.team[agent].policy for agent in called}):
         section = recipe.policies[policy]
         saved = folder / "run/checkpoints/step-1" / policy
         assert (saved / "adapter_config.json").exists() == (section.adapter is not None)
@@ -182,6 +197,8 @@ def test_every_real_recipe_has_a_twin():
 
 # Those that differ from `math` in more than the algorithm, which is tried in test_every_algorithm.
 SMALL = ["math_at_grpo", "math_dpo", "math_sft_rl", "math_leader", "math_counterfactual"]
+SMALL += ["math_spin", "math_preferences", "math_malt", "math_airl", "math_world_model"]
+SMALL += ["math_vdn_value", "math_qmix_value", "planner_mgrpo", "tools_ppo"]
 SMALL += [twin for twin, real in TWINS.items() if real in WORLDS]
 
 
@@ -189,12 +206,12 @@ SMALL += [twin for twin, real in TWINS.items() if real in WORLDS]
 def test_the_small_twin_of_an_algorithm_takes_two_steps(name, tmp_path):
     less = ("trainer.steps=2", "rollout.groups=3", "rollout.group_size=4", "evaluation.tasks=0")
     assert command("train", name, *less, "--output", tmp_path / "run") == 0
-    stage = ["stage=rl"] if name == "math_sft_rl" else []
-    folder = tmp_path / "run" / ("rl" if stage else ".")
+    stages = load_stages(find(name), [])
+    folder = tmp_path / "run" / (stages[-1].name if stages else ".")
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     *_, step = (record for record in map(json.loads, lines) if record["kind"] == "step")
-    recipe = load(find(name), stage)
-    assert recipe.algorithm.name == load(find(TWINS[name]), stage).algorithm.name
+    recipe = load(find(name), complete(name))
+    assert recipe.algorithm.name == load(find(TWINS[name]), complete(TWINS[name])).algorithm.name
     learned = [step.get(f"policy/{policy}/grad_norm", 0.0) for policy in recipe.trained_policies]
     assert max(learned) > 0, "in the second step: VDN and QMIX begin with their critic"
     assert all(map(math.isfinite, (v for v in step.values() if isinstance(v, float))))

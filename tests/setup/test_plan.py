@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rolecall.config.load import find, load, load_stages, recipe_names
+from rolecall.config.load import find, load, recipe_names
 from rolecall.core.errors import ConfigError
 from rolecall.setup import build as building
 from rolecall.setup.plan import load_plan, validate
-from tests.recipes.test_recipes import PRETRAINED
+from tests.recipes.test_recipes import PRETRAINED, complete
 from tests.toy import relay_config, write
 
 FILE = """\
@@ -71,13 +71,9 @@ def test_an_override_is_named_as_such(tmp_path):
 def test_a_recipe_is_planned_without_data_and_weights(name, monkeypatch):
     monkeypatch.setattr(building, "load_models", lambda *_: pytest.fail("weights were loaded"))
     yours = ["environment.train=place", "environment.test=place"]
-    left_open = {
-        "real_gsm8k": yours, "spin_math": ["rollout.data=rows"],
-        "preferences_math": ["rollout.data=rows"], "ma_airl_math": ["algorithm.experts=rows"],
-    }  # fmt: skip
-    stages = ["train"] if name in PRETRAINED else [s.name for s in load_stages(find(name), [])]
-    given = [f"stage={stages[-1]}"] if stages else []
-    plan = validate(load(find(name), [*given, *left_open.get(name, [])]))
+    given = ["stage=train"] if name in PRETRAINED else complete(name)
+    given += yours if name == "real_gsm8k" else []
+    plan = validate(load(find(name), given))
     assert plan.workflow.roles
     assert set(plan.algorithms) == {n for n, a in plan.config.team.items() if a.trainable}
 
