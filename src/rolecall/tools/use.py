@@ -143,19 +143,25 @@ async def check_kits(
 
 
 async def _check(kit: Toolkit, *, worlds: Sequence[Callable[[], World]]) -> None:
-    for number, world in enumerate(worlds if isinstance(kit, WorldTools) else (), start=1):
+    if isinstance(kit, WorldTools):
+        await _check_worlds(kit, worlds)
+    check = getattr(kit, "check", None)
+    if check is not None:
+        await check()
+
+
+async def _check_worlds(kit: WorldTools, worlds: Sequence[Callable[[], World]]) -> None:
+    """Raise ValueError, with what the last of the worlds says, where none offers tools."""
+    for number, world in enumerate(worlds, start=1):
         opened = world()
         try:
             await kit.check_in(opened)
-            break
+            return
         except ValueError:
             if number == len(worlds):
                 raise
         finally:
             await opened.close()
-    check = getattr(kit, "check", None)
-    if check is not None:
-        await check()
 
 
 async def use_tools(
