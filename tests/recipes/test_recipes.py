@@ -31,7 +31,7 @@ FILE = Path(__file__).resolve().parents[2] / "benchmarks/prove_learning.py"
 REAL = [
     "mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search",
     "data_science_coach", "debate_judge", "coder_tester", "maporl_math", "cory_math",
-    "agentrl_mixed", "torl_math", "matpo_search", "spiral_kuhn",
+    "agentrl_mixed", "torl_math", "matpo_search", "spiral_kuhn", "code_math_tools",
 ]  # fmt: skip
 # Another algorithm on the team and data of one of them.
 ALGORITHMS = [
@@ -50,7 +50,7 @@ VARIANTS = [
 PRETRAINED = ["real_math", "real_math_whole", "real_calculator", "real_debate", "real_gsm8k"]
 # A coach with a sandbox, a search, a judge, several environments, and a plain one.
 KINDS = ["mathchat_coach", "drmas_search", "debate_judge", "agentrl_mixed", "drmas_math"]
-SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester", "torl_math"}
+SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester", "torl_math", "code_math_tools"}
 
 
 spec = importlib.util.spec_from_file_location("prove_learning", FILE)
