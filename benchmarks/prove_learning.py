@@ -32,7 +32,8 @@ to follow. Wall time is a whole run's, its two evaluations included; where the p
 other work ran beside it, and times say little. The score of `kuhn` is chips a game, won of the
 weights that the run began with. The teams of `code` and `data_science` choose among short programs
 of a grammar, declared in `code.py` and `data_science.py` there; in the latter each line of a
-program is one token.
+program is one token. The agent of `multitask` writes programs of the grammar of `code`, in which
+what stands between the numbers of a line is one token.
 
 The models were made by `rolecall tiny build NAME --minutes M`, on one core each: math 8 minutes,
 debate 8, code 10 (`--episodes 600`), mathchat 8 (`--episodes 2500`), data_science 5
@@ -42,7 +43,8 @@ math_small 8 (`--hidden 64 --layers 5 --vocab 330`), search_small 14 (`--also se
 --hidden 64 --layers 5 --vocab 420`), kuhn 1.5 (`--episodes 3000 --hidden 64 --layers 2
 --vocab 360`), grids 10 (`plan_path --also sokoban --also sudoku --episodes 2000 --hidden 64
 --layers 5 --vocab 380`), kitchen 6 (`environment.min_steps=8
-environment.max_steps=12 --episodes 1200 --hidden 64 --layers 5 --vocab 420`).
+environment.max_steps=12 --episodes 1200 --hidden 64 --layers 5 --vocab 420`), multitask 6
+(`--episodes 1500 --hidden 64 --layers 5 --vocab 420`).
 
 | recipe | twin of | seed | before | after | gain | wall time | processor |
 |---|---|---|---|---|---|---|---|
@@ -64,6 +66,7 @@ TWINS = {
     "math_world_model": "world_model_math",
     "kuhn": "spiral_kuhn", "plan_path": "at_grpo_plan_path", "sokoban": "at_grpo_sokoban",
     "sudoku": "at_grpo_sudoku", "kitchen": "read_kitchen", "math_step": "step_math",
+    "multitask": "code_math_tools",
 }  # fmt: skip
 
 

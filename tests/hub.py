@@ -31,6 +31,10 @@ BASES = {
     "Qwen/Qwen3-1.7B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen3-0.6B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
     "Qwen/Qwen3-8B": ("qwen3", {"temperature": 0.6, "top_k": 20, "top_p": 0.95}),
+    "Qwen/Qwen2.5-1.5B-Instruct": (
+        "qwen2_5",
+        {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.1},
+    ),
     "Qwen/Qwen2.5-3B": ("qwen2_5", {}),
     "Qwen/Qwen2.5-7B": ("qwen2_5", {}),
     "meta-llama/Llama-3.2-3B-Instruct": ("llama3", {"temperature": 0.6, "top_p": 0.9}),

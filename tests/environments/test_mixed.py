@@ -16,6 +16,7 @@ from rolecall.core.types import Episode, Task
 from rolecall.environments.math.environment import MathWorld
 from rolecall.environments.mixed import MixedEnvironment, Mixture, mix_by_source
 from rolecall.rollout.held_out import held_out
+from rolecall.tools.use import ToolUse, WorldTools, check_kits
 from tests import toy
 
 LETTERS = f"{Path(toy.__file__).resolve()}:Letters"
@@ -156,3 +157,34 @@ def test_a_missing_file_is_named_by_its_part():
     environment = mixed(a="math", b={"name": "math", "train": "nowhere.jsonl"})
     with pytest.raises(ConfigError, match=r"^environment\.of\.b: .*nowhere"):
         environment.tasks("train")
+
+
+def worlds_of(environment: MixedEnvironment) -> dict:
+    """The world of the first train task of each part."""
+    parts = environment.tasks("train").parts
+    return {name: environment.open(tasks[0], seed=0) for name, tasks in parts.items()}
+
+
+def test_an_agent_has_the_tools_of_the_worlds_of_those_parts_that_offer_some():
+    async def offered(world):
+        async with WorldTools().open(world, seed=0) as tools:
+            return [tool.name for tool in tools]
+
+    worlds = worlds_of(mixed(letters=LETTERS, orders="tool_use"))
+    assert asyncio.run(offered(worlds["letters"])) == []
+    assert asyncio.run(offered(worlds["orders"])) == ["lookup"]
+
+
+def check_world_tools(environment: MixedEnvironment) -> None:
+    openers = [lambda world=world: world for world in worlds_of(environment).values()]
+    asyncio.run(check_kits({"solver": ToolUse((WorldTools(),))}, worlds=openers))
+
+
+@pytest.mark.parametrize("of", [{"a": LETTERS, "b": "tool_use"}, {"a": "tool_use", "b": LETTERS}])
+def test_the_tools_of_worlds_are_there_where_one_part_has_some(of):
+    check_world_tools(mixed(**of))
+
+
+def test_the_tools_of_worlds_are_refused_where_no_part_has_any():
+    with pytest.raises(ConfigError, match="LettersWorld offers no tools"):
+        check_world_tools(mixed(a=LETTERS, b=LETTERS))

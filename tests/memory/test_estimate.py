@@ -34,7 +34,7 @@ from rolecall.setup.plan import validate
 from tests import toy
 from tests.cli.test_cli import command
 from tests.families import CASES, make
-from tests.recipes.test_recipes import KINDS, REAL, VARIANTS
+from tests.recipes.test_recipes import KINDS, REAL, VARIANTS, WORLDS
 from tests.support.evidence import leave_to_evidence
 from tests.toy import algorithm_cases, changed, relay_config, solo_config, write
 
@@ -333,7 +333,7 @@ def learn(learner) -> None:
         assert not update.skipped
 
 
-@pytest.mark.parametrize("name", leave_to_evidence([*REAL, *VARIANTS], keep=KINDS))
+@pytest.mark.parametrize("name", leave_to_evidence([*REAL, *WORLDS, *VARIANTS], keep=KINDS))
 def test_a_recipe_fits_the_hardware_that_it_names(name):
     """On as many devices as it names, each the smallest of the usual sizes."""
     text = find(name).read_text()

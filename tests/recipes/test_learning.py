@@ -9,6 +9,7 @@ import yaml
 
 from rolecall.config.load import find
 from tests.recipes.test_recipes import prove_learning
+from tests.sandbox.places import working_sandbox
 from tests.support.evidence import leave_to_evidence
 from tests.toy import command
 
@@ -45,3 +46,15 @@ def test_a_small_recipe_learns(recipe, steps, tmp_path):
     summary = json.loads((output / "summary.json").read_text())
     scores = {when: prove_learning.score(summary[when]) for when in ("before", "after")}
     assert prove_learning.learned(scores)
+
+
+@pytest.mark.evidence
+def test_one_agent_learns_each_of_three_kinds_of_work(tmp_path):
+    working_sandbox()
+    output = tmp_path / "run"
+    assert command("train", "multitask", "--output", output) == 0
+    summary = json.loads((output / "summary.json").read_text())
+    before, after = (summary[when]["by_source"] for when in ("before", "after"))
+    assert {*before} == {"function", "expression", "word", "one"}
+    gains = {kind: after[kind]["avg@8"] - before[kind]["avg@8"] for kind in before}
+    assert min(gains.values()) > 0.04, gains

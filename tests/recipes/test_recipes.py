@@ -32,6 +32,7 @@ REAL = [
     "mathchat_coach", "drmas_math", "grpo_math", "drmas_search", "grpo_search",
     "data_science_coach", "debate_judge", "coder_tester", "maporl_math", "cory_math",
     "agentrl_mixed", "torl_math", "matpo_search", "spiral_kuhn", "mgrpo_search", "ppo_tools",
+    "code_math_tools",
 ]  # fmt: skip
 # Another algorithm on the team and data of one of them.
 ALGORITHMS = [
@@ -52,7 +53,10 @@ VARIANTS = [
 PRETRAINED = ["real_math", "real_math_whole", "real_calculator", "real_debate", "real_gsm8k"]
 # A coach with a sandbox, a search, a judge, several environments, and a plain one.
 KINDS = ["mathchat_coach", "drmas_search", "debate_judge", "agentrl_mixed", "drmas_math"]
-SANDBOX = {"mathchat_coach", "data_science_coach", "coder_tester", "torl_math", "ppo_tools"}
+SANDBOX = {
+    "mathchat_coach", "data_science_coach", "coder_tester", "torl_math", "ppo_tools",
+    "code_math_tools",
+}  # fmt: skip
 LEFT_OPEN = {
     "spin_math": "rollout.data=rows", "preferences_math": "rollout.data=rows",
     "ma_airl_math": "algorithm.experts=rows",

@@ -114,7 +114,9 @@ class MixedEnvironment:
         """Return a world of the part that made the task, which sees the task as it made it."""
         own = {key: value for key, value in task.info.items() if key != "family"}
         own_task = replace(task, id=task.id.removeprefix(f"{task.family}/"), info=own)
-        return self.parts[task.family].open(own_task, seed=seed)
+        world = self.parts[task.family].open(own_task, seed=seed)
+        world.is_part = True
+        return world
 
     def _measures(self, episodes: list[Episode]) -> dict[str, float]:
         """Return each part's measures of its own episodes, under `PART/`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rolecall.core.errors import ConfigError, InfrastructureError
 from rolecall.rollout.user_worlds import check_worlds
@@ -29,13 +30,14 @@ def running(run: Run) -> Iterator[None]:
 
 async def _check(run: Run) -> None:
     uses = {name: agent.tools for name, agent in run.context.agents.items() if agent.tools}
-    environment, tasks = run.context.environment, next(iter(run.sampler.parts.values()))
+    environment = run.context.environment
+    tasks = [tasks[0] for tasks in run.sampler.parts.values()]
     try:
         await run.engine.check()
     except (InfrastructureError, ValueError) as error:
         raise ConfigError(f"engine: {error}") from error
     await check_environment(environment)
-    await check_worlds(environment, [tasks[0] for tasks in run.sampler.parts.values()])
+    await check_worlds(environment, tasks)
     if run.context.player is not None:
         await run.context.player.start()
-    await check_kits(uses, world=lambda: environment.open(tasks[0], seed=0))
+    await check_kits(uses, worlds=[partial(environment.open, task, seed=0) for task in tasks])

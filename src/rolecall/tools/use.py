@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -49,18 +49,20 @@ class WorldTools:
     async def check_in(self, world: World) -> None:
         """Check that a world, once it is reset, offers tools; raises ValueError otherwise."""
         await world.reset()
-        async with self.open(world, seed=0):
-            return
+        self._offered(world)
 
     @asynccontextmanager
     async def open(self, world: World, *, seed: int) -> AsyncIterator[list[Tool]]:
-        offered = world.tools()
-        if not offered:
-            raise ValueError(
-                f"{type(world).__name__} offers no tools, and `world` stands for its "
-                "tools: name others, or take `world` out"
-            )
-        yield offered
+        # In a mixture some parts may have no tools.
+        yield world.tools() if world.is_part else self._offered(world)
+
+    def _offered(self, world: World) -> list[Tool]:
+        if offered := world.tools():
+            return offered
+        raise ValueError(
+            f"{type(world).__name__} offers no tools, and `world` stands for its "
+            "tools: name others, or take `world` out"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +120,13 @@ def _key(kit: Toolkit, use: ToolUse) -> tuple[int, int]:
 
 
 async def check_kits(
-    uses: Mapping[str, ToolUse], *, world: Callable[[], World] | None = None
+    uses: Mapping[str, ToolUse], *, worlds: Sequence[Callable[[], World]] = ()
 ) -> None:
     """Try out each agent's kits once. Raises ConfigError naming the agent and the number of the
     tool where one cannot be opened.
 
-    `world` opens a world of a train task, for kits that offer what it has.
+    `worlds` open a world of a train task, of each part where several are mixed, for kits that offer
+    what one of them has.
     """
     checked: set[int] = set()
     for name, use in uses.items():
@@ -132,23 +135,33 @@ async def check_kits(
                 continue
             checked.add(id(kit))
             try:
-                await _check(kit, world=world)
+                await _check(kit, worlds=worlds)
             except (Exception, SystemExit) as error:
                 raise ConfigError(
                     f"team.{name}.tools.use[{number}]: {first_error(error)}"
                 ) from error
 
 
-async def _check(kit: Toolkit, *, world: Callable[[], World] | None) -> None:
-    if isinstance(kit, WorldTools) and world is not None:
-        opened = world()
-        try:
-            await kit.check_in(opened)
-        finally:
-            await opened.close()
+async def _check(kit: Toolkit, *, worlds: Sequence[Callable[[], World]]) -> None:
+    if isinstance(kit, WorldTools):
+        await _check_worlds(kit, worlds)
     check = getattr(kit, "check", None)
     if check is not None:
         await check()
+
+
+async def _check_worlds(kit: WorldTools, worlds: Sequence[Callable[[], World]]) -> None:
+    """Raise ValueError, with what the last of the worlds says, where none offers tools."""
+    for number, world in enumerate(worlds, start=1):
+        opened = world()
+        try:
+            await kit.check_in(opened)
+            return
+        except ValueError:
+            if number == len(worlds):
+                raise
+        finally:
+            await opened.close()
 
 
 async def use_tools(

@@ -19,10 +19,11 @@ from tests.sandbox.places import working_sandbox
 
 pytestmark = [pytest.mark.slow, pytest.mark.evidence]
 
-SANDBOX = ("mathchat", "data_science", "code")
+SANDBOX = ("mathchat", "data_science", "code", "multitask")
 # recipe -> what good habits alone come to at least; a linear model is not the rule behind a table
 GOOD = {"math": 1.0, "math_alone": 1.0, "search": 1.0, "search_alone": 1.0, "mathchat": 1.0,
-        "debate": 1.0, "code": 1.0, "data_science": 0.9, "tools": 1.0, "planner": 1.0}  # fmt: skip
+        "debate": 1.0, "code": 1.0, "data_science": 0.9, "tools": 1.0, "planner": 1.0,
+        "multitask": 1.0}  # fmt: skip
 
 
 def played(recipe: str, *, number: int):
@@ -63,6 +64,15 @@ def test_a_program_of_the_data_team_is_made_of_declared_lines(monkeypatch):
         for turn in episode.turns:
             if turn.text.startswith("```"):
                 assert set(turn.text.split("\n")) <= lines
+
+
+def test_drills_are_of_each_kind_of_task_of_a_mixture():
+    context = demonstrating(load_plan(find("multitask")))
+    drills = team_demonstrations(context).drills(context.environment.tasks("train"), 30)
+    learned = [text for _, text in drills]
+    assert sum(text.startswith("def ") for text in learned) == 10
+    assert sum(text.startswith(("<tool_call>", "<answer>")) for text in learned) == 10
+    assert sum(text[0].isdigit() and "=" in text for text in learned) == 20
 
 
 def test_a_task_that_was_not_generated_is_refused(shared):

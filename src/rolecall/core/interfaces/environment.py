@@ -48,6 +48,8 @@ class World:
     up all other episodes for as long as it takes.
     """
 
+    is_part: bool = False  # of a mixture of environments, whose other parts may have other tools
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name in ASYNC:

@@ -23,9 +23,14 @@ def drills(tasks: Sequence[Task], number: int) -> list[Drill]:
 
 
 def coder_tester(scene: Scene) -> str:
-    habit = scene.habit(CODER if scene.role == "coder" else TESTER)
     if scene.role == "tester":
-        return _tests(scene, habit)
+        return _tests(scene, scene.habit(TESTER))
+    return write_program(scene)
+
+
+def write_program(scene: Scene) -> str:
+    """An agent that follows the text, misreads one sentence of it, or writes no program."""
+    habit = scene.habit(CODER)
     if habit == "talks":
         return "I would go through the list once."
     program = _reference(scene.task)

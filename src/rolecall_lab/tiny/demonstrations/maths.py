@@ -14,12 +14,13 @@ GUESS_IS_RIGHT = 0.15
 
 def solver_verifier(scene: Scene) -> str:
     if scene.role == "solver":
-        return _solution(scene, scene.habit(SOLVER))
+        return solve(scene)
     return _verdict(scene, scene.habit(VERIFIER))
 
 
-def _solution(scene: Scene, habit: str) -> str:
-    answer = scene.task.answer
+def solve(scene: Scene) -> str:
+    """An agent that works the problem out, guesses, or forgets the box."""
+    habit, answer = scene.habit(SOLVER), scene.task.answer
     if habit == "worked":
         return f"{work_steps(scene.task)}\n\\boxed{{{answer}}}"
     if habit == "no_box":

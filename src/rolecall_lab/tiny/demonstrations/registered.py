@@ -8,6 +8,7 @@ from random import Random
 
 from rolecall.core.interfaces.critic import Judge
 from rolecall.core.types import Task
+from rolecall.environments.mixed import MixedEnvironment
 from rolecall.rollout.episodes import RolloutContext
 from rolecall_lab.tiny.demonstrations import (
     code,
@@ -18,6 +19,7 @@ from rolecall_lab.tiny.demonstrations import (
     kuhn,
     mathchat,
     maths,
+    multitask,
     search,
     tool_use,
 )
@@ -77,12 +79,21 @@ WITH_TOOLS: dict[str, Demonstrations] = {  # where an agent of the team has tool
 }
 
 
+OF_SEVERAL: dict[str, Demonstrations] = {  # where it has, and tasks are of several environments
+    "single": Demonstrations(
+        multitask.answer, multitask.practise, tags=(*multitask.TAGS, *PYTHON, BOXED)
+    ),
+}
+
+
 def team_demonstrations(context: RolloutContext) -> Demonstrations:
     """Return the demonstrations of the team's workflow.
 
     Raises ValueError with the names that there are.
     """
     name, tools = context.workflow.name, any(a.tools for a in context.agents.values())
+    if tools and name in OF_SEVERAL and isinstance(context.environment, MixedEnvironment):
+        return OF_SEVERAL[name]
     if tools and name in WITH_TOOLS:
         return WITH_TOOLS[name]
     if name not in BY_WORKFLOW:

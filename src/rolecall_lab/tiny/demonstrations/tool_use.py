@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 
+from rolecall.core.types import Task
 from rolecall.environments.tool_use.environment import GOODS, TOWNS
-from rolecall_lab.tiny.demonstrations.scene import Scene
+from rolecall_lab.tiny.demonstrations.scene import Drill, Scene
 
 BUYER = {"looks_up": 55, "guesses": 45}
 PLANNER = {"hands_out": 55, "guesses": 45}
@@ -16,12 +17,12 @@ ORDERED = re.compile(r"(\d+) x (\w+)")
 COSTS = re.compile(r"A (\w+) costs (\d+) coins")
 REPORTED = re.compile(r"\[worker_\d\]\s*(?:<answer>|It is )(\d+)")
 RESULT = re.compile(r"<tool_response>\s*(\d+)\s*</tool_response>")
-TAGS = (
+ALONE = (  # without a planner
     *("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
-    *("<subtask>", "</subtask>", "<answer>", "</answer>", "[worker_1]", "[worker_2]"),
-    *('{"name": "lookup", "arguments": {"name": "', '"}}'),
+    *("<answer>", "</answer>", '{"name": "lookup", "arguments": {"name": "', '"}}'),
     *('{"name": "calculator", "arguments": {"expression": "', *GOODS, *TOWNS),
 )
+TAGS = ("<subtask>", "</subtask>", "[worker_1]", "[worker_2]", *ALONE)
 
 
 def answer_prices(scene: Scene) -> str:
@@ -35,8 +36,8 @@ def answer_prices(scene: Scene) -> str:
     if not prices:
         if scene.habit(BUYER) == "guesses":
             return _guess(scene)
-        return "\n".join(_call("lookup", name=thing) for _, thing in orders)
-    return _sum(scene, [f"{number}*{prices[thing]}" for number, thing in orders])
+        return _look_up(orders)
+    return _sum(scene, _costs(orders, prices))
 
 
 def planner_workers(scene: Scene) -> str:
@@ -54,6 +55,30 @@ def planner_workers(scene: Scene) -> str:
     if len(reported) < len(orders):
         return _guess(scene)
     return _told(scene, reported[0]) if len(orders) == 1 else _sum(scene, reported)
+
+
+def drill(task: Task) -> list[Drill]:
+    """What to look up, what to calculate, and what to answer."""
+    orders, facts = ORDERED.findall(task.prompt), task.info["facts"]
+    facts_read = "\n".join(_response(facts[thing]) for _, thing in orders)
+    expression = "+".join(_costs(orders, dict(COSTS.findall(facts_read))))
+    return [
+        (f"{task.prompt}\n", _look_up(orders)),
+        (f"{task.prompt}\n{facts_read}\n", _call("calculator", expression=expression)),
+        (f"{task.prompt}\n{_response(task.answer)}\n", f"<answer>{task.answer}</answer>"),
+    ]
+
+
+def _response(text: str) -> str:
+    return f"<tool_response>\n{text}\n</tool_response>"
+
+
+def _look_up(orders: list[tuple[str, str]]) -> str:
+    return "\n".join(_call("lookup", name=thing) for _, thing in orders)
+
+
+def _costs(orders: list[tuple[str, str]], prices: dict[str, str]) -> list[str]:
+    return [f"{number}*{prices[thing]}" for number, thing in orders]
 
 
 def _asked(scene: Scene) -> str:
