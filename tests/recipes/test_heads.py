@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolecall.config.load import find, load, recipe_names
-from tests.recipes.test_recipes import ALGORITHMS, REAL, VARIANTS, complete
+from tests.recipes.test_recipes import ALGORITHMS, REAL, VARIANTS, WORLDS, complete
 
 FILE = Path(__file__).resolve().parents[2] / "docs/generate_algorithms.py"
 spec = importlib.util.spec_from_file_location("generate_algorithms", FILE)
@@ -22,7 +22,7 @@ spec.loader.exec_module(generating)
 
 LABELS = ("Published", "Differs", "Shows", "Hardware", "The small one on a laptop")
 LABEL = re.compile(rf"# ({'|'.join(LABELS)}): ")
-SIZED = [*REAL, *ALGORITHMS, *VARIANTS]
+SIZED = [*REAL, *ALGORITHMS, *WORLDS, *VARIANTS]
 MOST_WORDS = 45  # of what a line `Differs:` and those that continue it say
 
 

@@ -185,11 +185,11 @@ class Discriminator:
         if self.shaping is None:
             return features
         followers = find_followers(conversations)
-        known = [turn for turn in turns if turn in followers]
+        followed = [turn for turn in turns if turn in followers]
         after = features.new_zeros(len(turns), self.width + 1)
-        if known:
+        if followed:
             rows = torch.tensor([number for number, turn in enumerate(turns) if turn in followers])
-            prompts = self._features([followers[turn] for turn in known])[:, : self.width]
+            prompts = self._features([followers[turn] for turn in followed])[:, : self.width]
             after[rows, :-1], after[rows, -1] = prompts, 1.0
         return torch.cat([features, after], 1)
 
