@@ -12,7 +12,7 @@ from rolecall.rewards.diversity import Diversity
 from rolecall.rollout.episodes import RolloutContext
 from rolecall.rollout.group_rewards import pay_groups
 from tests.algorithms.test_every_algorithm import Display, trainer_of
-from tests.toy import episode, solo_config, turn
+from tests.toy import command, episode, solo_config, turn, write
 
 
 def group(*said, scores=None):
@@ -114,3 +114,13 @@ def test_a_run_pays_it_and_at_weight_0_has_the_same_gradients_as_without(model_f
     assert norms == [each["policy/a/grad_norm"] for each in unpaid]
     reward = "agent/solver/reward"
     assert diverse[0][reward] > plain[0][reward]
+
+
+def test_a_single_attempt_has_nothing_to_differ_from(model_folder, tmp_path, capsys):
+    rollout = {"groups": 2, "group_size": 1}
+    config = solo_config(
+        model_folder, algorithm="reinforce", rewards={"correct": 1.0, "diversity": 0.5},
+        rollout=rollout,
+    )  # fmt: skip
+    assert command("check", write(tmp_path / "c.yaml", config)) == 2
+    assert "rewards.diversity: it compares the attempts at a task" in capsys.readouterr().err

@@ -42,6 +42,21 @@ def check_prices(config: Config) -> Problems:
             yield f"prices.{name} has no effect: it names no price; write prompt and completion"
 
 
+def _check_group_rewards(
+    config: Config, rewards: Mapping[str, tuple[Component | Reward, float] | None]
+) -> Problems:
+    """Check that a reward which compares the attempts at a task has some to compare."""
+    if config.rollout.group_size > 1:
+        return
+    for name, reward in rewards.items():
+        kind = reward[0].call if reward and isinstance(reward[0], Component) else None
+        if hasattr(kind, "pay_group"):
+            yield (
+                f"rewards.{name}: it compares the attempts at a task, and there is one "
+                "(rollout.group_size); write rollout.group_size=2 or more, or remove the reward"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A config whose parts fit, and what its names resolve to. Nothing is made yet."""
@@ -115,6 +130,7 @@ def _examined(config: Config, *, is_trained: bool) -> tuple[Plan | None, list[st
     attempts.note(check_placement(config))
     attempts.note(_check_bases(config))
     attempts.note(check_prices(config))
+    attempts.note(_check_group_rewards(config, rewards))
     if flow is not None:
         attempts.note(validate_options.check_roles(config, flow))
     if flow is not None and algorithms is not None:
