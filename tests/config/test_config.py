@@ -15,6 +15,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
 from rolecall.setup.validate_options import check_coach
+from tests.recipes.test_recipes import complete
 from tests.toy import relay_config, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,9 +40,8 @@ def test_every_recipe_is_valid_and_says_what_it_shows_and_where_it_runs(name):
     text = find(name).read_text()
     assert "# Shows:" in text
     assert "# Hardware:" in text
-    wanted = ["stage=rl"] if "\nstages:" in text else []
-    wanted += ["stage=train"] if "warm_start" in text else []
-    assert load(find(name), wanted).team
+    warm = ["stage=train"] if "warm_start" in text else []
+    assert load(find(name), [*complete(name), *warm]).team
 
 
 def test_a_value_that_is_yours_to_say_is_asked_for_by_name(tmp_path):
