@@ -131,6 +131,8 @@ def test_a_users_program_that_imports_keeps_its_own_handler():
     code = (
         "import signal\n"
         "from rolecall.runtime.interrupts import ends_at_once\n"
+        "# A process in the background of a shell begins with the signal ignored.\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with ends_at_once():\n"
         "    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
     )

@@ -39,6 +39,10 @@ CASES = {
         "algorithm": {"name": "vdn_value", "distil": True}, "critics": {"mixer": {}},
         "trainer": {"max_staleness": 1}, "engine": {"separate_weights": True},
     },
+    "a reward that compares one attempt": {
+        "algorithm": "reinforce", "rewards": {"correct": 1.0, "diversity": 0.5},
+        "rollout": {"groups": 2, "group_size": 1},
+    },
     "carried groups without staleness": {"rollout": {"carry": 1, "deadline_s": 10.0}},
     "greedy attempts that are all the same": {
         "evaluation": {"greedy": True, "samples": 2, "k": None}
