@@ -88,6 +88,12 @@ def test_comments_in_backticks_say_nothing():
     assert words(script) == ["a.n=1", "b.m=2"]
 
 
+def test_a_comment_at_the_end_may_end_in_a_backslash():
+    script = 'python3 -m verl.trainer.main_ppo a.n=2\n\n    # --task "math" \\\n    # --verbose\\\n'
+    assert script.rstrip().endswith("\\")
+    assert words(script) == ["a.n=2"]
+
+
 def test_a_text_that_cat_prints_is_read():
     script = """
     n=3

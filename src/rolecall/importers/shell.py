@@ -39,7 +39,8 @@ def training_words(
     if words is None:
         return None
     split(text, strict=True)
-    if text.rstrip().endswith("\\"):
+    last_line = text.rstrip().rpartition("\n")[2].lstrip()
+    if last_line.endswith("\\") and not last_line.startswith("#"):
         number = text.rstrip().count("\n") + 1
         raise ConfigError(f"line {number}: the file ends within a command; give the whole file")
     return words
