@@ -7,6 +7,7 @@ from pydantic import PositiveInt
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
+from rolecall.workflows.acting import act
 from rolecall.workflows.base import workflow
 
 
@@ -23,9 +24,7 @@ async def in_turn(team: Team, task: Task, world: World, max_steps: PositiveInt =
         chosen: list[Turn] = []
         for player in team.role("player"):
             action = await player(task.prompt, seen, *chosen)
-            after = await world.step(action.agent, action.visible)
-            if after.reward:
-                action.world_rewards["step"] = after.reward
+            after = await act(world, action.agent, action)
             chosen.append(action)
         seen = after
         if seen.done:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import PositiveInt
 
-from rolecall.agents.agent import Said
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
+from rolecall.workflows.acting import act, open_conversation
 from rolecall.workflows.base import workflow
 
 SUMMARIZE = (
@@ -30,15 +30,11 @@ async def multi_turn(
     summarize_every: actions after which the agent sums up what happened; from then on it sees the
         task, its summary and the newest observation. By default it sees the whole conversation.
     """
-    seen = team.observation
-    messages: list[Said] = [task.prompt] if task.prompt or not seen.text else []
-    messages += [seen] if seen.text else []
+    messages = open_conversation(team, task)
     opening = messages[:1]
     for number in range(max_turns):
         action = await team.actor(*messages)
-        seen = await world.step("actor", action.visible)
-        if seen.reward:
-            action.world_rewards["step"] = seen.reward
+        seen = await act(world, "actor", action)
         if seen.done or number == max_turns - 1:
             break
         messages += [action, seen]

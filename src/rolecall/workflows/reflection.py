@@ -17,6 +17,7 @@ from rolecall.agents.parsers import parse_boxed, parse_choice
 from rolecall.agents.team import Member, Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
+from rolecall.workflows.acting import act, open_conversation
 from rolecall.workflows.base import workflow
 
 JUDGE = (
@@ -103,9 +104,7 @@ async def reflection_steps(
     """
     critic = team.teacher if checker is None else team[checker]
     teach = Teaching(critic, team.teacher, judge, correct)
-    seen = team.observation
-    messages: list[Said] = [task.prompt] if task.prompt or not seen.text else []
-    messages += [seen] if seen.text else []
+    messages = open_conversation(team, task)
     wrong, advice = None, None
     budget = corrections if team.tries_out else 0
     for number in range(max_turns):
@@ -114,9 +113,7 @@ async def reflection_steps(
         else:
             action = await team.student(*messages)
         is_sampled, wrong, advice = advice is None, None, None
-        seen = await world.step("student", action.visible)
-        if seen.reward:
-            action.world_rewards["step"] = seen.reward
+        seen = await act(world, "student", action)
         if seen.done or number == max_turns - 1:
             break
         messages += [action, seen]

@@ -9,6 +9,7 @@ from rolecall.agents.team import Member, Team
 from rolecall.core.interfaces.environment import Observation, World
 from rolecall.core.types import Task, Turn
 from rolecall.environments.remote.world import RemoteWorld, last_text
+from rolecall.workflows.acting import act
 from rolecall.workflows.base import workflow
 
 
@@ -43,9 +44,7 @@ async def remote(team: Team, task: Task, world: World, max_turns: PositiveInt = 
             draw=str(number),
         )
         turns[name, turn.visible] = turn
-        seen = await world.step(name, turn.visible)
-        if seen.reward:
-            turn.world_rewards["step"] = seen.reward
+        seen = await act(world, name, turn)
         if seen.done:
             break
     return turn

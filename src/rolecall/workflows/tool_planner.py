@@ -12,6 +12,7 @@ from rolecall.agents.agent import Said
 from rolecall.agents.team import Team
 from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Task, Turn
+from rolecall.workflows.acting import act
 from rolecall.workflows.base import workflow
 from rolecall.workflows.candidates import play_best, propose_best
 
@@ -45,9 +46,7 @@ async def tool_planner(
                 [proposal.observation] if team.tool.agent.tools and proposal.observation else []
             )
             action = await team.planner(task.prompt, seen, proposal, *output)
-            seen = await world.step(action.agent, action.visible)
-            if seen.reward:
-                action.world_rewards["step"] = seen.reward
+            seen = await act(world, action.agent, action)
         if seen.done:
             break
     return action
