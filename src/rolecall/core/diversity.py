@@ -11,11 +11,17 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
 from statistics import fmean
 
-from rolecall.core.types import Turn
+from rolecall.core.types import Episode, Turn, group_by
 
 Token = int | str
 Bigrams = frozenset[tuple[Token, Token]]
 START = ""  # stands before the first token, so that an answer of one token has a bigram
+
+
+def turns_by_agent(episode: Episode) -> dict[str, list[Turn]]:
+    """Return the played turns of each agent."""
+    played = group_by((turn for turn in episode.turns if turn.chosen), "agent")
+    return {turns[0].agent: turns for turns in played}
 
 
 def token_bigrams(turns: Iterable[Turn]) -> Bigrams:

@@ -6,8 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 
-from rolecall.core.diversity import Bigrams, mean_distance, token_bigrams, word_bigrams
-from rolecall.core.types import Episode, Group, Turn
+from rolecall.core.diversity import (
+    Bigrams,
+    mean_distance,
+    token_bigrams,
+    turns_by_agent,
+    word_bigrams,
+)
+from rolecall.core.types import Group
 
 
 def diversity_metrics(groups: Iterable[Group], roles: Mapping[str, str]) -> dict[str, float]:
@@ -27,7 +33,7 @@ def diversity_metrics(groups: Iterable[Group], roles: Mapping[str, str]) -> dict
         attempts: defaultdict[str, list[Bigrams]] = defaultdict(list)
         for episode in group:
             by_role: defaultdict[str, list[Bigrams]] = defaultdict(list)
-            for agent, turns in _played(episode).items():
+            for agent, turns in turns_by_agent(episode).items():
                 attempts[agent].append(token_bigrams(turns))
                 role = roles.get(agent, agent)
                 if sum(other == role for other in roles.values()) > 1:
@@ -37,11 +43,3 @@ def diversity_metrics(groups: Iterable[Group], roles: Mapping[str, str]) -> dict
         for agent, answers in attempts.items():
             note(f"agent/{agent}", answers)
     return {name: fmean(values) for name, values in sorted(measured.items())}
-
-
-def _played(episode: Episode) -> dict[str, list[Turn]]:
-    turns: dict[str, list[Turn]] = {}
-    for turn in episode.turns:
-        if turn.chosen:
-            turns.setdefault(turn.agent, []).append(turn)
-    return turns

@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Literal
 
-from rolecall.core.diversity import distance, token_bigrams
+from rolecall.core.diversity import distance, token_bigrams, turns_by_agent
 from rolecall.core.interfaces.environment import World
-from rolecall.core.types import Episode, Group, Turn
+from rolecall.core.types import Episode, Group
 
 
 class Diversity:
@@ -36,7 +36,7 @@ class Diversity:
         Right attempts that say 1 2 3, 1 2 4 and 9 -> (.5 + 1) / 2, (.5 + 1) / 2 and 1.
         """
         passed = self._passes(group)
-        by_agent = [_turns_by_agent(episode) for episode in group]
+        by_agent = [turns_by_agent(episode) for episode in group]
         paid: list[dict[str, float]] = [{} for _ in group]
         for agent in sorted({name for turns in by_agent for name in turns}):
             compared = {
@@ -62,12 +62,3 @@ class Diversity:
             return [score >= 1.0 for score in scores]
         least = fmean(scores)
         return [score > 0.0 and score >= least for score in scores]
-
-
-def _turns_by_agent(episode: Episode) -> dict[str, list[Turn]]:
-    """Return the played turns of each agent."""
-    turns: dict[str, list[Turn]] = {}
-    for turn in episode.turns:
-        if turn.chosen:
-            turns.setdefault(turn.agent, []).append(turn)
-    return turns
