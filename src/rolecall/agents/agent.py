@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rolecall.agents.chat_template import Tokenizer
@@ -27,6 +27,17 @@ class Quote:
 
 
 Said = str | Turn | Observation | Quote
+
+
+def quoted_turns(said: Iterable[Said]) -> list[Turn]:
+    """Return the turns among what an agent is told, those of quotes too."""
+    return [
+        entry.turn if isinstance(entry, Quote) else entry
+        for entry in said
+        if isinstance(entry, Turn | Quote)
+    ]
+
+
 Parser = Callable[[Turn], object | None]  # None: the turn does not have the form it should
 
 

@@ -6,7 +6,9 @@ episode. `rolecall collect` makes rows of it, which the agent's own tokenizer re
 
 from __future__ import annotations
 
-from rolecall.agents.agent import Quote, Said
+from collections.abc import Sequence
+
+from rolecall.agents.agent import Said, quoted_turns
 from rolecall.agents.team import Member
 from rolecall.core.tags import encodable
 from rolecall.core.types import Message, Turn
@@ -25,7 +27,7 @@ def extend_answer(member: Member, wrong: Turn, teacher: Turn) -> Turn:
     """
     wrong.chosen = False
     beginning = f"{wrong.text}\n"
-    turn = _record(member, f"{beginning}{teacher.visible}", teacher, wrong.messages, (wrong,))
+    turn = _record(member, f"{beginning}{teacher.visible}", teacher, wrong.messages, [wrong])
     turn.info[WRONG_CHARS] = len(beginning)
     turn.observation, turn.state = wrong.observation, wrong.state
     _mark_wrong(wrong)
@@ -39,12 +41,7 @@ def write_next(member: Member, wrong: Turn, teacher: Turn, *said: Said) -> Turn:
     """
     earlier = [t for t in member.team.episode.turns if t.agent == member.agent.name and t.chosen]
     messages = member.agent.messages(said, earlier=earlier)
-    turns = tuple(
-        entry.turn if isinstance(entry, Quote) else entry
-        for entry in said
-        if isinstance(entry, Turn | Quote)
-    )
-    turn = _record(member, teacher.visible, teacher, messages, turns)
+    turn = _record(member, teacher.visible, teacher, messages, quoted_turns(said))
     turn.state = member.team.state_for(member.agent.name)
     turn.observation = member.team.observation.text or None
     _mark_wrong(wrong)
@@ -68,14 +65,13 @@ def _mark_wrong(turn: Turn) -> None:
 
 
 def _record(
-    member: Member, text: str, teacher: Turn, messages: list[Message], parents: tuple[Turn, ...]
+    member: Member, text: str, teacher: Turn, messages: list[Message], parents: Sequence[Turn]
 ) -> Turn:
     episode, agent = member.team.episode, member.agent
     path = call_tree.current().next_path()
-    earlier = [t for t in episode.turns if t.agent == agent.name and t.chosen and t.path < path]
     turn = Turn(
         id=f"{episode.id}/{'.'.join(map(str, path))}",
-        index=len(earlier),
+        index=member.count_turns_before(path),
         task=episode.task.id,
         episode=episode.id,
         agent=agent.name,

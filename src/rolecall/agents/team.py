@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from rolecall.agents import chat_template
-from rolecall.agents.agent import Agent, Quote, Said, spoken
+from rolecall.agents.agent import Agent, Said, quoted_turns, spoken
 from rolecall.agents.answering import Answering
 from rolecall.agents.spoken_text import spoken_text
 from rolecall.agents.tool_form import tool_form
@@ -109,8 +109,7 @@ class Team:
         messages: list[Said] = []
         for entry in said:
             messages.append(entry)
-            if isinstance(entry, Turn | Quote):
-                turn = entry.turn if isinstance(entry, Quote) else entry
+            for turn in quoted_turns([entry]):
                 words = [await follower.words_for(agent, turn) for follower in self._followers]
                 messages += [text for text in words if text]
         return tuple(messages)
@@ -313,18 +312,14 @@ class Member:
             turns = [
                 Turn(
                     id=f"{episode.id}/{'.'.join(map(str, call_path))}",
-                    index=self._index(path),
+                    index=self.count_turns_before(path),
                     task=episode.task.id,
                     episode=episode.id,
                     agent=agent.name,
                     policy=agent.policy.name,
                     path=call_path,
                     group="" if episode.step is None else str(episode.step),
-                    parents=tuple(
-                        (entry.turn if isinstance(entry, Quote) else entry).id
-                        for entry in said
-                        if isinstance(entry, Turn | Quote)
-                    ),
+                    parents=tuple(turn.id for turn in quoted_turns(said)),
                     messages=messages,
                     prompt=prompt,
                     state=state,
@@ -343,7 +338,7 @@ class Member:
             episode.turns += turns
         return turns
 
-    def _index(self, path: tuple[int, ...]) -> int:
+    def count_turns_before(self, path: tuple[int, ...]) -> int:
         """Count this agent's played turns before that call, as far as they are known by now."""
         turns = self.team._episode.turns
         return sum(t.agent == self.agent.name and t.chosen and t.path < path for t in turns)
