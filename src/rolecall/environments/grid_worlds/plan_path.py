@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from random import Random
 
 from rolecall.core.interfaces.environment import ENDLESS, World
@@ -103,9 +104,7 @@ class PlanPath:
         return False
 
     def copy(self) -> PlanPath:
-        other = PlanPath.__new__(PlanPath)
-        vars(other).update(vars(self))
-        return other
+        return copy(self)
 
     def best_moves(self) -> list[str]:
         """Return one of the shortest lists of moves from here to the goal."""

@@ -99,10 +99,10 @@ class PuzzleWorld(World):
             complaint = self.puzzle.play(find_tag(action, "answer") or "")
         except ValueError:
             complaint = UNREADABLE
-        after = self.puzzle.progress()
+        after, board = self.puzzle.progress(), self.puzzle.view()
         return Observation(
-            "\n".join(filter(None, [complaint, self.puzzle.view()])),
-            key=self.puzzle.view(),
+            "\n".join(filter(None, [complaint, board])),
+            key=board,
             reward=after - before - (FAULT if complaint else 0.0),
             team=after,
             done=after == 1.0 or self.puzzle.is_lost(),

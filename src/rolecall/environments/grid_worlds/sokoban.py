@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from itertools import permutations
 from random import Random
 
@@ -161,9 +162,7 @@ class Sokoban:
         return bool(blocked & {"U", "D"}) and bool(blocked & {"L", "R"})
 
     def copy(self) -> Sokoban:
-        other = Sokoban.__new__(Sokoban)
-        vars(other).update(vars(self))
-        return other
+        return copy(self)
 
     def best_moves(self) -> list[str] | None:
         """Return one of the shortest lists of moves that solves the board; None if none does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from random import Random
 
 from rolecall.core.interfaces.environment import ENDLESS, Observation, World
@@ -133,8 +134,8 @@ class KitchenWorld(World):
         return Observation(self.kitchen.view())
 
     async def fork(self) -> KitchenWorld:
-        other = KitchenWorld(self.kitchen)
-        vars(other).update(vars(self) | {"names": self.names[:], "chosen": self.chosen[:]})
+        other = copy(self)
+        other.names, other.chosen = self.names[:], self.chosen[:]
         return other
 
     async def step(self, agent: str, action: str) -> Observation:
