@@ -23,9 +23,8 @@ class DataSet:
     # The environment that reads it; a corpus is what searches look through, an index their vectors.
     kind: Kind
     hub: str | None  # None: only from files of your own
-    files: dict[
-        str, str
-    ]  # split -> pattern of its files in the repository; of an index whole names
+    # Split -> pattern of its files in the repository; of an index the files by their whole names.
+    files: dict[str, str]
     renamed: dict[str, str] = field(default_factory=dict)  # their column -> one that is read
     needs: str = ""  # what the files must be, where there is no repository
 
