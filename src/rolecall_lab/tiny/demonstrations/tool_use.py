@@ -58,7 +58,7 @@ def planner_workers(scene: Scene) -> str:
 
 
 def drill(task: Task) -> list[Drill]:
-    """What to look up, what to calculate, and what to answer."""
+    """Return what to look up, what to calculate and what to answer, as drills."""
     orders, facts = ORDERED.findall(task.prompt), task.info["facts"]
     facts_read = "\n".join(_response(facts[thing]) for _, thing in orders)
     expression = "+".join(_costs(orders, dict(COSTS.findall(facts_read))))
