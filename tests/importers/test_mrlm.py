@@ -154,3 +154,8 @@ def test_a_config_in_a_page_of_markdown_is_read(tmp_path):
     page.write_text(f"# It's a page\n\n```yaml\na: 1\n```\n\n```yaml\n{MATHS}```\n\nEnd\n")
     values = read_values(page.read_text(), MRLM, path=page)
     assert values["training.algorithm"] == "grpo"
+
+
+def test_a_base_that_has_no_chat_template_gets_a_plain_one():
+    config = translate(read_values(CODE + MODEL, MRLM), MRLM).config
+    assert config["policies"]["policy"]["chat_template"] == "plain"

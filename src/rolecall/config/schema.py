@@ -187,6 +187,9 @@ class PolicyConfig(Section):
     opponent_pool: OpponentPoolConfig | None = None
     """Play with earlier weights of another policy, drawn anew for each step, as an opponent for
     self-play. Evaluations use the initial weights."""
+    chat_template: str | None = None
+    """Chat template in place of the base's own: `plain` (messages as `role:` and text) for bases
+    without one, such as gpt2, or the path of a Jinja file."""
     template: JsonObject = {}
     """Options for the chat template, e.g. {enable_thinking: false} for Qwen3."""
     device: str | None = None

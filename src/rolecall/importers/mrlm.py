@@ -6,6 +6,7 @@ from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import Framework, Given, Tree, set_key
 from rolecall.importers.mrlm_keys import KEYS, MODEL
 from rolecall.importers.mrlm_tasks import build_tasks
+from rolecall.models.base_location import UNOWNED
 
 SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
 SECTIONS = {"ppo": "ppo", "grpo": "grpo", "dpo": "dpo", "sft": "sft"}
@@ -79,6 +80,8 @@ def _model(given: Given, config: Tree) -> None:
         given.mark_missing(config, "policies.policy.base", "the model")
     else:
         policy["base"] = base
+        if base in UNOWNED:
+            policy["chat_template"] = "plain"  # GPT-2 models have none
     if given["model.tokenizer_name_or_path"] == base:
         given.silence(["model.tokenizer_name_or_path"], "it is the model's own")
     beta1, beta2 = given["training.adam_beta1"], given["training.adam_beta2"]

@@ -128,15 +128,17 @@ class LocalLearnerBackend(LearnerBackend):
         )
 
     def _load_reference(self, model: LanguageModel) -> LanguageModel | Literal["base"] | None:
-        base = self.config.policies[self.policy].reference
+        policy = self.config.policies[self.policy]
+        base = policy.reference
         if base is None:
             return None
         if base == "initial":
             return "base" if model.adapter is not None else model.frozen_copy()
-        from rolecall.models.configured import load_configured
+        from rolecall.models.configured import load_configured, read_tokenizer
 
         key, device = f"policies.{self.policy}.reference", self.config.get_device(self.policy)
-        reference = load_configured(base, device, self.section.dtype, key=key)
+        tokenizer = read_tokenizer(base, key=key, chat_template=policy.chat_template)
+        reference = load_configured(base, device, self.section.dtype, key=key, tokenizer=tokenizer)
         if reference.tokenizer.get_vocab() != model.tokenizer.get_vocab():
             raise ConfigError(f"{key}: {base!r} has another vocabulary than the policy")
         return reference

@@ -8,6 +8,14 @@ from pathlib import Path
 from rolecall.models.known_models import KNOWN_MODELS, fetched_folder, find_fetched
 
 GGUF = ".gguf"
+# Models that the hub still finds by the names that they had before it asked for an owner.
+UNOWNED = {
+    **{
+        name: f"openai-community/{name}"
+        for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
+    },
+    "distilgpt2": "distilbert/distilgpt2",
+}
 
 
 def list_embedded() -> list[str]:
@@ -29,7 +37,8 @@ def locate(base: str) -> str:
     """Return the folder of a base, or its name on the hub where it is not on this machine.
 
     In this order: `tiny:NAME`, a folder, a GGUF file, the short name of a small model, a name on
-    the hub. A GGUF file is converted when it is first located. Raises ValueError for what is not
+    the hub (gpt2 stands for openai-community/gpt2). A GGUF file is converted when it is first
+    located. Raises ValueError for what is not
     there and for a file that cannot be read.
     """
     if base.startswith("tiny:"):
@@ -44,6 +53,8 @@ def locate(base: str) -> str:
     if model := KNOWN_MODELS.get(base):
         fetched = find_fetched(model)
         return model.hub if fetched is None else str(fetched)
+    if base in UNOWNED:
+        return UNOWNED[base]
     looks_local = base.startswith((".", "/", "~")) or base.count("/") != 1
     if looks_local or path.exists():
         raise ValueError(f"base {base!r}: there is no such model folder")

@@ -36,9 +36,9 @@ def load_configured(
     return LanguageModel(model, tokenizer or read_tokenizer(base, key=key))
 
 
-def read_tokenizer(base: str, *, key: str) -> Tokenizer:
+def read_tokenizer(base: str, *, key: str, chat_template: str | None = None) -> Tokenizer:
     """Load the tokenizer of a base. Raises ConfigError that names the config key."""
     try:
-        return load_tokenizer(base)
+        return load_tokenizer(base, chat_template=chat_template)
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from error

@@ -21,6 +21,7 @@ from rolecall.core.errors import first_line
 from rolecall.models import foreign_attention, row_rope
 from rolecall.models.attention import layouts
 from rolecall.models.base_location import exported_name, locate
+from rolecall.models.chat_templates import PLAIN, read_chat_template
 from rolecall.models.cpu.fused_attention import fuse_heads
 from rolecall.models.cpu.fused_layers import fuse
 from rolecall.models.cpu.trained_layer import fuse_whole
@@ -37,13 +38,23 @@ transformers_logging.disable_progress_bar()
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
-def load_tokenizer(base: str) -> Tokenizer:
-    """Return the tokenizer of a base. Raises ValueError if it or its chat template is missing."""
+def load_tokenizer(base: str, *, chat_template: str | None = None) -> Tokenizer:
+    """Return the tokenizer of a base, with another chat template if one is named.
+
+    `chat_template`: as in a config. Raises ValueError if the tokenizer or its template is missing.
+    """
     tokenizer = read_tokenizer(locate(base))
+    if chat_template is not None:
+        tokenizer.chat_template = read_chat_template(chat_template)
     if not tokenizer.chat_template:
         raise ValueError(
-            f"base {base!r} has no chat template, so its agents cannot be prompted; "
-            "name a base with one, such as an instruct model"
+            f"base {base!r} has no chat template, so its agents cannot be prompted; name an "
+            "instruct model, or set the policy's chat_template: plain"
+        )
+    if tokenizer.eos_token is None and chat_template == PLAIN:
+        raise ValueError(
+            f"base {base!r} has no end-of-text token (eos_token), which chat_template: plain "
+            "needs; write the path of a Jinja file"
         )
     return tokenizer
 

@@ -32,7 +32,7 @@ def load_local_tokenizers(config: Config) -> tuple[dict[str, Tokenizer], list[st
             absent.append(policy.base)
             continue
         try:
-            tokenizers[name] = load_tokenizer(folder)
+            tokenizers[name] = load_tokenizer(folder, chat_template=policy.chat_template)
         except ValueError as error:
             message = str(error).replace(repr(folder), repr(policy.base))
             problems.append(f"policies.{name}.base: {message}")

@@ -111,6 +111,7 @@ class Ranks:
         return LearnerSpec(
             kind="fsdp" if section.is_sharded else "replicated",
             base=policy.base,
+            chat_template=policy.chat_template,
             adapter=policy.adapter,
             seed=derive_seed(config.trainer.seed, "adapters") % 2**31,
             optimizer=policy.optimizer,
@@ -175,7 +176,8 @@ def _check_vocabularies(config: Config, name: str) -> None:
     key = f"policies.{name}.reference"
     try:
         vocabularies = [
-            load_tokenizer(base).get_vocab() for base in (policy.base, policy.reference)
+            load_tokenizer(base, chat_template=policy.chat_template).get_vocab()
+            for base in (policy.base, policy.reference)
         ]
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from error

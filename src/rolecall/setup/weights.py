@@ -24,15 +24,21 @@ from rolecall.setup.ranks import Ranks
 
 
 def load_tokenizers(config: Config) -> dict[str, Tokenizer]:
-    """Load the tokenizers by policy, without those whose engines take text; those of one base are
-    one object.
+    """Load the tokenizers by policy, without those whose engines take text; those of one base and
+    chat template are one object.
     """
-    named = {n: p.base for n, p in config.policies.items() if not config.takes_text(n)}
-    read: dict[str, Tokenizer] = {}
-    for name, base in sorted(named.items()):
-        if base not in read:
-            read[base] = read_tokenizer(base, key=f"policies.{name}.base")
-    return {name: read[base] for name, base in named.items()}
+    named = {
+        name: (policy.base, policy.chat_template)
+        for name, policy in config.policies.items()
+        if not config.takes_text(name)
+    }
+    read: dict[tuple[str, str | None], Tokenizer] = {}
+    for name, source in sorted(named.items()):
+        if source not in read:
+            base, chat_template = source
+            key = f"policies.{name}.base"
+            read[source] = read_tokenizer(base, key=key, chat_template=chat_template)
+    return {name: read[source] for name, source in named.items()}
 
 
 def policies_in_process(config: Config) -> list[str]:

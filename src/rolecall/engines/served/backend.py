@@ -101,7 +101,8 @@ class ProviderBackend(ServedBackend):
                 )
         if policy.opponent_pool is not None:
             yield f"policies.{name}.opponent_pool: {address} takes no earlier weights; remove it"
-        for key in ["reference", "device", *(["template"] if config.takes_text(name) else [])]:
+        layout = ["chat_template", "template"] if config.takes_text(name) else []
+        for key in ["reference", "device", *layout]:
             if getattr(policy, key):
                 yield (
                     f"policies.{name}.{key} has no effect: engine {section.name} does not read "

@@ -167,7 +167,7 @@ def _shares(
 
 def _hollow(spec: LearnerSpec, base: str, skeleton: Skeleton, *, adapted: bool) -> LanguageModel:
     """Build the model without its weights, and an adapter's first ones."""
-    tokenizer = load_tokenizer(base)
+    tokenizer = load_tokenizer(base, chat_template=spec.chat_template)
     if not adapted or spec.adapter is None:
         return LanguageModel(skeleton.loaded, tokenizer)
     hollow(skeleton.loaded.model)
@@ -177,7 +177,7 @@ def _hollow(spec: LearnerSpec, base: str, skeleton: Skeleton, *, adapted: bool) 
 
 def _loaded(spec: LearnerSpec, base: str, device: torch.device, *, adapted: bool) -> LanguageModel:
     """Load a model, with the policy's adapter if `adapted` and if it has one."""
-    tokenizer = load_tokenizer(base)
+    tokenizer = load_tokenizer(base, chat_template=spec.chat_template)
     model = load_model(
         base,
         device=device,

@@ -30,6 +30,7 @@ class LearnerSpec:
     share_prefixes: bool = True
     offloads: bool = False
     context_parallel: int = 1  # ranks that share a row
+    chat_template: str | None = None  # in place of the base's own
 
 
 @dataclass(frozen=True, slots=True)
