@@ -279,6 +279,7 @@ def test_value_loss_is_clipped_around_the_old_value_and_not_around_itself():
         ("token_mis", EXP_D, [1, 0, 0, 0, 1]),
         ("sequence_tis", [3.3633e-5] * 5, [1, 1, 1, 1, 1]),
         ("sequence_mis", [3.3633e-5] * 5, [0, 0, 0, 0, 0]),
+        ("geometric_tis", [0.127454] * 5, [1, 1, 1, 1, 1]),
         ("geometric_mis", [1.0] * 5, [0, 0, 0, 0, 0]),
         ("none", [1.0] * 5, [1, 1, 1, 1, 1]),
     ],
@@ -295,6 +296,43 @@ def test_correction_known_answers(kind, weights, kept):
     assert loss.count == sum(kept)
     expected = -sum(w * k for w, k in zip(weights, kept, strict=True))
     assert loss.total.item() == pytest.approx(expected, rel=2e-4, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "weights", "kept"),
+    [
+        ("token_tis", {"high": 1.2}, [1.1052, 0.2231, 1.2, 4.5e-5, 1.2], [1] * 5),
+        ("token_mis", {"low": 0.2, "high": 1.2}, EXP_D, [1, 1, 0, 0, 0]),
+        ("geometric_mis", {"low": 0.1}, [1.0] * 5, [1] * 5),
+        ("token_tis", {"veto": 1e-4}, [*EXP_D[:2], 2.0, *EXP_D[3:]], [0] * 5),
+        ("token_tis", {"veto": 4e-5}, [*EXP_D[:2], 2.0, *EXP_D[3:]], [1] * 5),
+    ],
+)
+def test_bounds_and_veto_of_a_correction(kind, options, weights, kept):
+    """The token of ratio 4.5e-5 rejects its whole turn where the veto is above it."""
+    batch = flat(moved(D))
+    d = torch.from_numpy(batch.prox_logprobs - batch.old_logprobs)
+    weight, inside = correct(d, batch, kind=kind, **options)
+    sampled = batch.mask > 0
+    assert inside[sampled].tolist() == kept
+    assert weight[sampled].tolist() == pytest.approx(weights, rel=2e-4, abs=5e-7)
+    keys = {f"correction_{name}": value for name, value in options.items()}
+    loss = DrMas(correction=kind, epochs=2, **keys).loss(batch, at_prox(batch))
+    assert loss.count == sum(kept)
+    assert ("rejected" in loss.sums) == (kind.endswith("mis") or "veto" in options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"correction_low": 0.4}, "correction_low has no effect with correction 'token_tis'"),
+        ({"correction": "none", "correction_high": 3}, "has no effect without a correction"),
+        ({"anchor": "sampler", "correction_veto": 1e-4}, "has no effect without a correction"),
+    ],
+)
+def test_bounds_without_an_effect_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        DrMas(**options)
 
 
 def test_the_geometric_mean_of_the_known_example_is_what_is_tested():

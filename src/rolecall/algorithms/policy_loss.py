@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rolecall.algorithms.corrections import REJECTS, Correction, correct
+from rolecall.algorithms.corrections import HIGH, LOW, REJECTS, Correction, correct
 from rolecall.algorithms.losses import (
     Aggregation,
     BaseLoss,
@@ -30,6 +30,13 @@ class PolicyLoss(BaseLoss):
     correction: Correction | None = None
     """Weight for what sampler and learner disagree on; by default token_tis with the learner as
     anchor and none with the sampler."""
+    correction_low: float = Field(LOW, gt=0, le=1)
+    """Masks reject ratios of learner to sampler below this."""
+    correction_high: float = Field(HIGH, ge=1, le=1e6)
+    """Masks reject ratios of learner to sampler above this; truncated weights end here."""
+    correction_veto: float | None = Field(None, gt=0, lt=1)
+    """Reject a whole turn with a token whose ratio of learner to sampler is below this, such as
+    1e-4."""
     agg: Aggregation = "token"
     """Mean over all sampled tokens, mean of the turns' means, or sum of a turn over a constant."""
     turn_length: int | None = Field(None, ge=1, le=10_000_000)
@@ -73,6 +80,21 @@ class PolicyLoss(BaseLoss):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_bounds(self) -> PolicyLoss:
+        options, kind = self.model_fields_set, self._correction
+        if "correction_low" in options and kind not in REJECTS:
+            raise ValueError(
+                f"correction_low has no effect with correction {kind!r}, which is no mask; write "
+                "token_mis, sequence_mis or geometric_mis, or remove it"
+            )
+        for name in ("correction_high", "correction_veto"):
+            if name in options and kind == "none":
+                raise ValueError(
+                    f"{name} has no effect without a correction; set correction, or remove it"
+                )
+        return self
+
     @property
     def needs_reference(self) -> bool:
         return self.kl > 0
@@ -84,7 +106,7 @@ class PolicyLoss(BaseLoss):
     @property
     def skips_zero(self) -> bool:
         return type(self).more_terms is PolicyLoss.more_terms and not (
-            (self.kl and self.kl_in == "loss") or self.entropy or self._correction in REJECTS
+            (self.kl and self.kl_in == "loss") or self.entropy or self._rejects
         )
 
     @property
@@ -109,7 +131,14 @@ class PolicyLoss(BaseLoss):
         assert batch.old_logprobs is not None, "nobody sampled these turns"
         old, mask = column(batch.old_logprobs), column(batch.mask)
         prox = logprobs.detach() if batch.prox_logprobs is None else column(batch.prox_logprobs)
-        weight, kept = correct(prox - old, batch, kind=self._correction)
+        weight, kept = correct(
+            prox - old,
+            batch,
+            kind=self._correction,
+            low=self.correction_low,
+            high=self.correction_high,
+            veto=self.correction_veto,
+        )
         if self.anchor == "sampler":
             weight = torch.ones_like(weight)  # the ratio to the sampler already holds it
         objective, clipped = self.objective(
@@ -134,7 +163,7 @@ class PolicyLoss(BaseLoss):
         mean: Aggregation = "token" if self.agg == "token" else "turn_mean"
         share, _ = aggregate(clipped.float(), kept, batch, agg=mean, turn_length=None)
         sums = {"clip_share": float(share)}
-        if self._correction in REJECTS:
+        if self._rejects:
             sums["rejected"] = float((mask - kept).sum())
         if len(parts) > 1:
             sums |= {name: float(term_sum.detach()) for name, (term_sum, _) in parts.items()}
@@ -152,6 +181,10 @@ class PolicyLoss(BaseLoss):
     def more_terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
         """Further losses of single tokens [N], by name; PPO's value loss is one."""
         return {}
+
+    @property
+    def _rejects(self) -> bool:
+        return self._correction in REJECTS or self.correction_veto is not None
 
     @property
     def _correction(self) -> Correction:
