@@ -188,6 +188,23 @@ def test_ipo_asks_for_a_margin_and_for_no_more():
     assert ipo_loss(torch.tensor([5.0, 0.0, 10.0]), beta=0.1).tolist() == [0.0, 25.0, 25.0]
 
 
+def test_hinge_counts_what_is_short_of_one_and_sppo_moves_each_side():
+    """Logit .15 = .1 (1 + .5); SPPO asks for gains of 5 and -5."""
+    batch, logprobs = batch_of(1.0, -0.5)
+    hinge = Dpo(loss_type="hinge").loss(batch, Outputs(logprobs))
+    assert hinge.total.item() == pytest.approx(0.85, rel=1e-6)
+    sppo = Dpo(loss_type="sppo").loss(batch, Outputs(logprobs))
+    assert sppo.total.item() == pytest.approx((1 - 5) ** 2 + (-0.5 + 5) ** 2, rel=1e-6)
+
+
+def test_nll_adds_the_mean_likelihood_of_the_better_turn():
+    """The better turn has 2 tokens of log-prob -1.5 each: -2 under the reference, gained 1."""
+    batch, logprobs = batch_of(1.0, -0.5)
+    plain = Dpo().loss(batch, Outputs(logprobs)).total.item()
+    loss = Dpo(nll=0.5).loss(batch, Outputs(logprobs))
+    assert loss.total.item() == pytest.approx(plain + 0.5 * 1.5, rel=1e-6)
+
+
 def test_without_a_reference_log_probs_themselves_are_compared():
     batch, logprobs = batch_of(1.0, -0.5)
     batch.ref_logprobs = None

@@ -58,7 +58,10 @@ def agree(model, wanted):
         assert torch.allclose(parameter.grad, theirs[name].grad, atol=1e-5 * scale + 1e-8), name
 
 
-@pytest.mark.parametrize("loss_type", ["sigmoid", "ipo"])
+TRL_NAMES = {"sppo": "sppo_hard"}
+
+
+@pytest.mark.parametrize("loss_type", ["sigmoid", "ipo", "hinge", "sppo"])
 @pytest.mark.parametrize("budget", [10_000, 120])
 def test_loss_and_gradient_agree_with_trl(model_folder, tmp_path, budget, loss_type):
     other = make_model(tmp_path / "reference", "qwen3", seed=7)
@@ -68,7 +71,8 @@ def test_loss_and_gradient_agree_with_trl(model_folder, tmp_path, budget, loss_t
     ours = loss_of(Dpo(beta=0.3, loss_type=loss_type), groups, learner, budget=budget)
     ours.backward()
 
-    trainer = trl_trainer(model_folder, other, model.tokenizer, tmp_path, loss_type=loss_type)
+    name = TRL_NAMES.get(loss_type, loss_type)
+    trainer = trl_trainer(model_folder, other, model.tokenizer, tmp_path, loss_type=name)
     theirs = trainer.compute_loss(trainer.model, trl_batch(groups, model.tokenizer))
     theirs.backward()
     assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-5)

@@ -1,6 +1,7 @@
 """DPO (2305.18290): prefer the better of two answers to one prompt, measured from a reference.
 
-`loss_type: ipo` is IPO (2310.12036), whose log-probs are means over a turn's tokens, as in TRL.
+`loss_type: ipo` is IPO (2310.12036), whose log-probs are means over a turn's tokens, as in TRL;
+`hinge` is SLiC's (2305.10425), `sppo` that of SPPO with hard labels (2405.00675).
 
 Degenerate: ties make no pair; a step without a pair is no update.
 """
@@ -31,8 +32,12 @@ class PreferenceLoss(LikelihoodLoss):
 
     beta: float = Field(0.1, gt=0, le=1000)
     """How strongly the reference holds the policy back."""
-    loss_type: Literal["sigmoid", "ipo"] = "sigmoid"
-    """DPO's own loss, or IPO's: the square of how far the margin is from 1 / (2 beta)."""
+    loss_type: Literal["sigmoid", "ipo", "hinge", "sppo"] = "sigmoid"
+    """DPO's own loss; IPO's, the square of how far the margin is from 1 / (2 beta); the hinge of
+    SLiC, by how much beta times the margin is short of 1; or SPPO's, which moves the better turn
+    towards 1 / (2 beta) and the worse one towards -1 / (2 beta)."""
+    nll: float = Field(0.0, ge=0, le=1000)
+    """Weight of the better turn's mean negative log-likelihood in the loss of each pair."""
     reference_free: bool = False
     """Compare log-probs themselves, as if the reference found all answers equally likely."""
     smoothing: float = Field(0.0, ge=0, lt=0.5)
@@ -40,8 +45,8 @@ class PreferenceLoss(LikelihoodLoss):
 
     @model_validator(mode="after")
     def _check_smoothing(self) -> PreferenceLoss:
-        if self.smoothing and self.loss_type == "ipo":
-            raise ValueError("smoothing has no effect with loss_type ipo; remove it")
+        if self.smoothing and self.loss_type != "sigmoid":
+            raise ValueError(f"smoothing has no effect with loss_type {self.loss_type}; remove it")
         return self
 
     @property
@@ -56,15 +61,22 @@ class PreferenceLoss(LikelihoodLoss):
         if not self.reference_free:
             assert batch.ref_logprobs is not None, "DPO needs reference log-probs"
             gained = gained - torch.from_numpy(batch.ref_logprobs).to(device)
-        gain = per_turn(gained * mask, batch)
+        gain, lengths = per_turn(gained * mask, batch), per_turn(mask, batch).clamp(min=1.0)
         if self.loss_type == "ipo":
-            gain = gain / per_turn(mask, batch).clamp(min=1.0)
+            gain = gain / lengths
         better, worse = torch.from_numpy(batch.pairs).long().to(device).T
         margin = gain[better] - gain[worse]
         if self.loss_type == "ipo":
             losses = ipo_loss(margin, beta=self.beta)
+        elif self.loss_type == "hinge":
+            losses = hinge_loss(self.beta * margin)
+        elif self.loss_type == "sppo":
+            losses = sppo_loss(gain[better], gain[worse], beta=self.beta)
         else:
             losses = pair_loss(self.beta * margin, smoothing=self.smoothing)
+        if self.nll:
+            likelihoods = per_turn(outputs.logprobs * mask, batch) / lengths
+            losses = losses - self.nll * likelihoods[better]
         margins = self.beta * margin.detach()
         sums = {"pair_accuracy": float((margins > 0).sum()), "margin": float(margins.sum())}
         return Loss(total=losses.sum(), count=float(len(batch.pairs)), sums=sums)
@@ -120,6 +132,17 @@ def pair_loss(logits: Tensor, *, smoothing: float) -> Tensor:
 def ipo_loss(margin: Tensor, *, beta: float) -> Tensor:
     """Loss of each pair; with beta .1 margin 0 -> 25, margin 5 -> 0."""
     return (margin - 1 / (2 * beta)) ** 2
+
+
+def hinge_loss(logits: Tensor) -> Tensor:
+    """Loss of each pair (2305.10425); logit 0 -> 1, logit .4 -> .6, logit 2 -> 0."""
+    return torch.relu(1 - logits)
+
+
+def sppo_loss(better: Tensor, worse: Tensor, *, beta: float) -> Tensor:
+    """Loss of each pair (2405.00675, hard labels); gains 0, 0 with beta .1 -> 50; 5, -5 -> 0."""
+    target = 1 / (2 * beta)
+    return (better - target) ** 2 + (worse + target) ** 2
 
 
 def _score(turn: Turn) -> float:
