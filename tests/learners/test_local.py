@@ -142,6 +142,10 @@ def test_the_learning_rate_warms_up_and_falls():
     cosine = Optimizer(lr=2.0, schedule="cosine")
     assert cosine.lr_at(5, total=10) == pytest.approx(1.0)
     assert Optimizer(lr=3.0).lr_at(9, total=10) == 3.0
+    least = Optimizer(lr=2.0, schedule="cosine", min_lr_ratio=0.1)
+    assert [least.lr_at(u, total=10) for u in (0, 5, 10)] == pytest.approx([2.0, 1.1, 0.2])
+    with pytest.raises(ValueError, match="min_lr_ratio has no effect with a constant schedule"):
+        Optimizer(min_lr_ratio=0.1)
 
 
 def test_saved_and_loaded_learners_go_on_bit_for_bit(model_folder, tmp_path):

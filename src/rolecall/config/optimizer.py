@@ -26,7 +26,9 @@ class Optimizer(BaseModel):
     clip: float = Field(1.0, gt=0, le=1e9)
     """Largest gradient norm of a policy; a larger gradient is scaled down to it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Schedule of the learning rate after the warm-up; linear and cosine end at 0."""
+    """Schedule of the learning rate after the warm-up; linear and cosine end at min_lr_ratio."""
+    min_lr_ratio: float = Field(0.0, ge=0, le=1)
+    """Share of the learning rate at which linear and cosine end."""
     warmup_steps: int = Field(0, ge=0, le=1_000_000_000)
     """Number of updates over which the learning rate rises from 0."""
     warmup_ratio: float = Field(0.0, ge=0, lt=1)
@@ -36,6 +38,11 @@ class Optimizer(BaseModel):
     def _warm_up_once(self) -> Self:
         if self.warmup_steps and self.warmup_ratio:
             raise ValueError("warmup_steps and warmup_ratio say the same; remove one of them")
+        if self.min_lr_ratio and self.schedule == "constant":
+            raise ValueError(
+                "min_lr_ratio has no effect with a constant schedule; write linear or cosine, or "
+                "remove it"
+            )
         return self
 
     def lr_at(self, update: int, *, total: int) -> float:
@@ -50,4 +57,5 @@ class Optimizer(BaseModel):
             "linear": 1.0 - share,
             "cosine": 0.5 * (1.0 + math.cos(math.pi * share)),
         }
-        return self.lr * max(0.0, fall[self.schedule])
+        least = self.min_lr_ratio
+        return self.lr * (least + (1.0 - least) * max(0.0, fall[self.schedule]))
