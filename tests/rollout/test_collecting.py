@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rolecall.config.load import load
+from rolecall.core.errors import ConfigError
 from rolecall.rollout.episodes import Rollout, replay
 from rolecall.runtime.call_tree import task_factory
 from rolecall.setup.build import build
@@ -35,8 +36,8 @@ async def constant(episode, world):
     return {"team": 1.0}
 
 
-def collector_of(folder, tmp_path, reward: str, **changes) -> Collector:
-    config = crew_config(folder, algorithm="dapo", **changes)
+def collector_of(folder, tmp_path, reward: str, algorithm: str = "dapo", **changes) -> Collector:
+    config = crew_config(folder, algorithm=algorithm, **changes)
     config["rewards"] = {f"{HERE}:{reward}": 1.0}
     tmp_path.mkdir(exist_ok=True)
     run_folder = RunFolder(tmp_path / "run")
@@ -81,6 +82,28 @@ def test_a_step_without_signal_ends_after_ten_rounds_and_says_so(model_folder, t
 def test_a_finite_split_that_runs_out_of_tasks_ends_the_search(model_folder, tmp_path):
     collector = collector_of(model_folder, tmp_path, "constant", environment={"size": 7})
     assert collect(collector).num_filtered == 7
+
+
+@pytest.mark.parametrize("bounds", [{}, {"above": 0.3, "below": 0.36}, {"above": -1, "below": 0.3}])
+def test_a_group_filter_keeps_groups_by_their_mean_score(model_folder, tmp_path, bounds):
+    """Whatever the algorithm; scores are shares of hits, as the world counts them."""
+    keys = {"groups": 3, "group_size": 2, "group_filter": bounds}
+    rollout = collect(collector_of(model_folder, tmp_path, "half_constant", "drmas", rollout=keys))
+    above, below = bounds.get("above", 0.0), bounds.get("below", 1.0)
+    means = {}
+    for one in (*rollout.episodes, *rollout.unused):
+        means.setdefault(one.task.id, []).append(one.scores["team"])
+    kept = [above < sum(scores) / 2 < below for scores in means.values()]
+    assert kept.count(True) == len(rollout.groups)
+    assert kept.count(False) == rollout.num_filtered
+    assert len(rollout.groups) == 3 or rollout.num_filtered > 3
+    assert rollout.num_filtered or not bounds
+
+
+def test_bounds_that_keep_no_group_are_refused(model_folder, tmp_path):
+    rollout_keys = {"group_filter": {"above": 1, "below": 0}}
+    with pytest.raises(ConfigError, match="above \\(1\\) is not less than below \\(0\\)"):
+        collector_of(model_folder, tmp_path, "half_constant", "drmas", rollout=rollout_keys)
 
 
 @pytest.mark.parametrize("kept", [0, 5, 12, 17, 24])

@@ -237,6 +237,24 @@ class CurriculumConfig(Section):
     """Amount added to every weight, so that each task keeps a chance."""
 
 
+class GroupFilterConfig(Section):
+    """Replace groups whose mean score says that their task is too hard or too easy."""
+
+    above: float = Field(0.0, allow_inf_nan=False)
+    """Keep groups whose mean score is above this."""
+    below: float = Field(1.0, allow_inf_nan=False)
+    """Keep groups whose mean score is below this."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.above >= self.below:
+            raise ValueError(
+                f"above ({self.above:g}) is not less than below ({self.below:g}), so that no group "
+                "is kept; swap them"
+            )
+        return self
+
+
 class RolloutConfig(Section):
     """The episodes that a step collects."""
 
@@ -250,6 +268,10 @@ class RolloutConfig(Section):
     or `equal`), or by their numbers of tasks (`proportional`)."""
     curriculum: CurriculumConfig | None = None
     """Draw tasks by how often the team passes them; `{}` turns this on with its defaults."""
+    group_filter: GroupFilterConfig | None = None
+    """Replace groups by the score of their attempts, whatever the algorithm; `{}` keeps those with
+    both right and wrong attempts (dynamic sampling). A step looks at most ten times for new
+    tasks."""
     data: str | None = None
     """File (JSON Lines or Parquet) to train on instead of episodes: demonstrations for sft,
     preferences for dpo. `environment` stands for demonstrations that the environment writes."""

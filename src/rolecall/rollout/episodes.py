@@ -127,7 +127,7 @@ class Rollout:
     failures: Counter[str] = field(default_factory=Counter)  # error type -> how often
     first_error: str = ""
     num_dropped: int = 0  # groups left with too few episodes
-    num_filtered: int = 0  # groups that the algorithm filtered out
+    num_filtered: int = 0  # groups that the algorithm or rollout.group_filter left out
     num_stale: int = 0  # groups sampled by weights that were too old
     num_stale_turns: int = 0  # in the other groups, those too old for their own policy
     num_cut: int = 0  # attempts that a step did not wait for

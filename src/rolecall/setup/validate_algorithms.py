@@ -70,6 +70,8 @@ def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: st
     if algorithm.demonstrations == "":
         yield f"algorithm.experts: {name} imitates demonstrations; set it to a file of them"
     if config.rollout.data is not None:
+        if config.rollout.group_filter is not None:
+            yield "rollout.group_filter has no effect: rollout.data has no groups; remove it"
         if algorithm.takes_data is None:
             yield (
                 f"rollout.data: {name} needs turns that its own policies sampled; use sft for "

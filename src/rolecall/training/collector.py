@@ -23,6 +23,7 @@ from rolecall.training.run import Run
 
 log = logging.getLogger("rolecall")
 MOST_ROUNDS = 10  # in which a step looks for groups that are kept
+TOLERANCE = 1e-6  # rounding of a mean score
 
 
 class Collector:
@@ -172,12 +173,17 @@ class Collector:
 
     @property
     def _filters_groups(self) -> bool:
-        return any(
+        return self.run.config.rollout.group_filter is not None or any(
             algorithm_group.algorithm.filters_groups
             for algorithm_group in self.run.algorithm_groups
         )
 
     def _keeps(self, group: Group) -> bool:
+        bounds = self.run.config.rollout.group_filter
+        if bounds is not None:
+            mean = sum(episode.headline or 0.0 for episode in group) / len(group)
+            if not bounds.above + TOLERANCE < mean < bounds.below - TOLERANCE:
+                return False
         return all(
             algorithm_group.algorithm.keep_group(group)
             for algorithm_group in self.run.algorithm_groups
