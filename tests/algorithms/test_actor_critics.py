@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from rolecall.algorithms.a2c import A2c
 from rolecall.algorithms.cory import Cory
+from rolecall.algorithms.kl_controller import make_kl_controller
 from rolecall.algorithms.maporl import Maporl
 from rolecall.algorithms.marft import Marft
 from rolecall.algorithms.marft_token import MarftToken
@@ -217,24 +219,44 @@ def far_from_reference(kl: float, number: int, policy: str = "p"):
     return made
 
 
-def test_corys_coefficient_follows_the_target_and_stays_with_its_policy():
+@pytest.mark.parametrize("kind", [Cory, partial(Ppo, kl=0.4, kl_in="reward", kl_target=6.0)])
+def test_the_coefficient_of_the_kl_follows_its_target_and_stays_with_its_policy(kind):
     """KL 9 and target 6 would be half too much: a step changes it by a fifth at most."""
-    rule = Cory()
+    rule = kind()
+    controller = make_kl_controller(rule)
     episodes = far_from_reference(9.0, 100, "a") + far_from_reference(6.3, 50, "b")
     rule.credit(episodes)
-    rule.credit(episodes)  # credit changes nothing, however often it is given
-    assert rule.metrics() == pytest.approx({"kl/a": 9.0, "kl/b": 6.3}, rel=1e-5)
-    rule.after_step(1)
-    found = rule.state_dict()["kl"]
-    assert found == pytest.approx({"a": 0.4 * 1.002, "b": 0.4 * (1 + 0.05 * 0.005)}, rel=1e-6)
-    again = Cory()
-    again.load_state_dict(rule.state_dict())
-    for one in (rule, again):
-        one.credit(far_from_reference(9.0, 10, "a"))
-        one.after_step(2)
-    assert again.state_dict() == rule.state_dict()
+    controller.observe(episodes)
+    assert controller.metrics() == pytest.approx({"kl/a": 9.0, "kl/b": 6.3}, rel=1e-5)
+    controller.move()
+    coefficients = controller.state_dict()["kl"]
+    assert coefficients == pytest.approx(
+        {"a": 0.4 * 1.002, "b": 0.4 * (1 + 0.05 * 0.005)}, rel=1e-6
+    )
+    again = kind()
+    resumed = make_kl_controller(again)
+    resumed.load_state_dict(controller.state_dict())
+    for one, mover in ((rule, controller), (again, resumed)):
+        more = far_from_reference(9.0, 10, "a")
+        one.credit(more)
+        mover.observe(more)
+        mover.move()
+    assert resumed.state_dict() == controller.state_dict()
     one = far_from_reference(9.0, 1, "a")[0].turns[0]
-    assert again.kl_rewards(one) == pytest.approx([-4.5 * again.state_dict()["kl"]["a"]] * 2)
+    assert again.kl_rewards(one) == pytest.approx([-4.5 * resumed.state_dict()["kl"]["a"]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kl": 0.1, "kl_target": 6.0}, "kl_target has no effect unless the KL is part of the rew"),
+        ({"kl": 0.1, "kl_in": "reward", "horizon": 10}, "horizon has no effect without kl_target"),
+    ],
+)
+def test_a_target_without_an_effect_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Ppo(**options)
+    assert make_kl_controller(Ppo(kl=0.1)) is None
 
 
 def test_cory_leaves_out_a_batch_whose_ratio_is_hopeless():

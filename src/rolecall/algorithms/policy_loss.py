@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 from torch import Tensor
 
 from rolecall.algorithms.corrections import HIGH, LOW, REJECTS, Correction, correct
@@ -47,6 +47,11 @@ class PolicyLoss(BaseLoss):
     """Use the KL as a loss, or subtract it from the reward of the turn (as old - ref)."""
     kl_form: Estimator = "k3"
     """Estimator of the KL as a loss."""
+    kl_target: float | None = Field(None, gt=0, le=1e6)
+    """KL of a turn, in nats, that the coefficient of the KL in the reward is moved towards after
+    each step, for each policy its own; by default it stays."""
+    horizon: int = Field(10_000, ge=1, le=1_000_000_000)
+    """Turns over which the coefficient moves."""
     entropy: float = Field(0.0, ge=0, le=1000)
     """Coefficient of an entropy bonus."""
     per_family: bool = False
@@ -56,6 +61,13 @@ class PolicyLoss(BaseLoss):
     target_kl: float | None = Field(None, gt=0, le=1000)
     """Leave out the rest of a step's optimizer steps once the policy is further from where they
     began: mean of ratio - 1 - log ratio over the tokens of one of them, in nats."""
+
+    _kl_coefficients: dict[str, float] = PrivateAttr(default_factory=dict)
+
+    @property
+    def kl_coefficients(self) -> dict[str, float]:
+        """The coefficients by policy that a target has moved; others have `kl`."""
+        return self._kl_coefficients
 
     @model_validator(mode="after")
     def _check_effects(self) -> PolicyLoss:
@@ -68,6 +80,13 @@ class PolicyLoss(BaseLoss):
             )
         if "kl_in" in options and not self.kl:
             raise ValueError("kl_in has no effect while kl is 0; remove it, or set kl above 0")
+        if "kl_target" in options and (not self.kl or self.kl_in == "loss"):
+            raise ValueError(
+                "kl_target has no effect unless the KL is part of the reward (kl > 0, kl_in: "
+                "reward); remove it"
+            )
+        if self.kl_target is None and "horizon" in options:
+            raise ValueError("horizon has no effect without kl_target; set it, or remove this")
         if self.target_kl is not None and not self.needs_prox:
             raise ValueError(
                 "target_kl has no effect with one optimizer step a step; set epochs or minibatches "
@@ -111,7 +130,8 @@ class PolicyLoss(BaseLoss):
 
     @property
     def read_by_credit(self) -> frozenset[str]:
-        return super().read_by_credit | ({"kl_in", "kl"} if self.kl_in == "reward" else {"kl_in"})
+        in_reward = {"kl", "kl_target", "horizon"} if self.kl_in == "reward" else set()
+        return super().read_by_credit | {"kl_in"} | in_reward
 
     def kl_rewards(self, turn: Turn) -> Floats:
         """Return -kl (old - ref) for each token [T]; zeros unless `kl_in: reward`."""
@@ -119,7 +139,8 @@ class PolicyLoss(BaseLoss):
             return spread(turn, 0.0)
         assert turn.training.ref_logprobs is not None, f"turn {turn.id} has no reference log-probs"
         assert turn.logprobs is not None, f"turn {turn.id} has no log-probs"
-        return -self.kl * (turn.logprobs - turn.training.ref_logprobs)
+        coefficient = self._kl_coefficients.get(turn.policy, self.kl)
+        return -coefficient * (turn.logprobs - turn.training.ref_logprobs)
 
     def loss(self, batch: Batch, outputs: Outputs) -> Loss:
         """Compute the policy objective, negated and summed, with KL and entropy if they are on."""

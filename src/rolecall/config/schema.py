@@ -350,6 +350,9 @@ class TrainerConfig(Section):
     """Steps of SFT on demonstrations that the environment writes, before the run's own steps. A
     number stands for `{steps: N}`. The run then has the stages `warm_start` and `train`. The
     environments code, math, search and tool_use write demonstrations."""
+    critic_warmup: int = Field(0, ge=0, le=MOST_STEPS)
+    """Steps at the beginning in which only critics learn and the policies stay. Needs a critic with
+    weights of its own, such as `token` of ppo_critic."""
     idle_steps: int = Field(3, ge=1, le=1_000_000_000)
     """Stop the run after this many steps in a row with nothing to train on."""
 

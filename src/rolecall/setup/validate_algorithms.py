@@ -32,6 +32,7 @@ def check_needs(config: Config, flow: Workflow, algorithms: dict[str, Algorithm]
     yield from _check_data(config, algorithms)
     yield from _check_refreshed(config)
     yield from _check_unused(config, list(algorithms.values()))
+    yield from _check_critic_warmup(config, algorithms)
     yield from _check_sharing(config, algorithms)
     yield from _check_candidates(config, flow, list(algorithms.values()))
     yield from _check_choosing(config, flow, algorithms)
@@ -158,6 +159,26 @@ def _check_unused(config: Config, algorithms: list[Algorithm]) -> Problems:
                     f"policies.{policy_name}.reference has no effect: no algorithm here reads it; "
                     "remove it"
                 )
+
+
+def _check_critic_warmup(config: Config, algorithms: dict[str, Algorithm]) -> Problems:
+    """Check that critics with weights of their own learn while the policies stay."""
+    steps = config.trainer.critic_warmup
+    if not steps:
+        return
+    for agent, algorithm in algorithms.items():
+        name = (config.team[agent].algorithm or config.algorithm).name
+        if algorithm.critic in (None, "agent"):
+            has = "no critic" if algorithm.critic is None else "a head on the policy's own model"
+            yield (
+                f"trainer.critic_warmup: {name} of {agent} has {has}, which cannot learn alone; "
+                "write 0, or name an algorithm such as ppo_critic or mappo"
+            )
+    if steps >= config.trainer.steps:
+        yield (
+            f"trainer.critic_warmup: {steps} steps leave none of the {config.trainer.steps} in "
+            "which policies learn; write less"
+        )
 
 
 def _check_sharing(config: Config, algorithms: dict[str, Algorithm]) -> Problems:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.kl_controller import KlController, make_kl_controller
 from rolecall.core.interfaces.critic import Critic, Discriminator
 from rolecall.core.types import Episode
 
@@ -20,6 +21,7 @@ class AlgorithmGroup:
     agents: frozenset[str]
     critic: Critic | None = None
     discriminator: Discriminator | None = None  # which pays its turns
+    kl_controller: KlController | None = None
     seen: list[Episode] = field(default_factory=list)  # of this step, as its critics noted on them
 
     @property
@@ -40,7 +42,8 @@ def group_agents(algorithms: dict[str, Algorithm]) -> list[AlgorithmGroup]:
     for agent, algorithm in algorithms.items():
         same = next((g for g in groups if g.algorithm.shares_credit(algorithm)), None)
         if same is None:
-            groups.append(AlgorithmGroup(algorithm, frozenset({agent})))
+            controller = make_kl_controller(algorithm)
+            groups.append(AlgorithmGroup(algorithm, frozenset({agent}), kl_controller=controller))
         else:
             same.agents |= {agent}
     return groups

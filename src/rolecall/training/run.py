@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.kl_controller import KlController
 from rolecall.cluster.session import RaySession
 from rolecall.config.schema import Config
 from rolecall.core.interfaces.critic import Critic
@@ -82,9 +83,14 @@ class Run:
         }
 
     @property
-    def stateful(self) -> list[Algorithm | TaskSampler]:
+    def stateful(self) -> list[Algorithm | TaskSampler | KlController]:
         """Return what a checkpoint holds a small state of."""
-        return [*(group.algorithm for group in self.algorithm_groups), self.sampler]
+        controllers = [group.kl_controller for group in self.algorithm_groups]
+        return [
+            *(group.algorithm for group in self.algorithm_groups),
+            self.sampler,
+            *(controller for controller in controllers if controller is not None),
+        ]
 
     async def close(self) -> None:
         """End what the run has started: its environment, what samples and what trains."""

@@ -65,6 +65,8 @@ async def credit(run: Run, episodes: list[Episode]) -> None:
                 await critic.annotate(seen)
                 group.seen = seen
         algorithm.credit(seen)
+        if group.kl_controller is not None:
+            group.kl_controller.observe(seen)
     families = {episode.task.id: episode.task.family for episode in episodes}
     for policy in run.learners:
         algorithm = run.get_step_algorithm(policy)
@@ -92,6 +94,7 @@ async def update(
 ) -> tuple[dict[str, Update], dict[str, float]]:
     """Pack and update every policy, then the critics; what each did.
 
+    In the first `trainer.critic_warmup` steps no policy is updated.
     Policies whose learners compute in different places update at the same time, unless an algorithm
     takes one after the other. `apart` computes in a thread of its own, so that the engine can go on
     sampling.
@@ -106,7 +109,7 @@ async def update(
             for group in sequential:  # whoever waits must know what any policy changed
                 group.algorithm.after_update(policy, view(episodes, group, run))
 
-    order = sorted(run.learners)
+    order = sorted(run.learners) if step > run.config.trainer.critic_warmup else []
     sequential = [group for group in run.algorithm_groups if group.algorithm.one_policy_at_a_time]
     if sequential:
         np.random.default_rng(derive_seed(run.config.trainer.seed, "order", step)).shuffle(order)
@@ -131,6 +134,9 @@ async def update(
         group.seen = []
         group.algorithm.after_step(step)
         counted = group.algorithm.metrics()
+        if group.kl_controller is not None:
+            group.kl_controller.move()
+            counted |= group.kl_controller.metrics()
         metrics |= {f"algorithm/{name}": value for name, value in counted.items()}
     return updates, metrics
 

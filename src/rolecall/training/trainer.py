@@ -286,7 +286,9 @@ class Trainer:
             if update.skipped:
                 log.warning("update skipped policy=%s turn=%s", policy, update.skipped)
         self._check_mismatch(updates)
-        moves = any(group.algorithm.moves_policies for group in self.run.algorithm_groups)
+        moves = self.done > self.config.trainer.critic_warmup and any(
+            group.algorithm.moves_policies for group in self.run.algorithm_groups
+        )
         self.idle = 0 if updates or not moves else self.idle + 1
         diagnosis = self._diagnose(rollout) if self.idle and not self.run.data else None
         silent = self.signals.after_step(turn for e in rollout.episodes for turn in e.turns)
