@@ -103,6 +103,12 @@ def test_gemini_is_sent_the_dialogue_without_thoughts_and_its_system_text_apart(
     assert body["generationConfig"] == {"temperature": 0.5, "maxOutputTokens": 9}
 
 
+def test_gemini_is_told_how_long_it_may_think():
+    _, server = ask("google", lambda a: gemini("yes"), thinking_budget=512)
+    thinking = server.asked[0].body["generationConfig"]["thinkingConfig"]
+    assert list(thinking.values()) == [512]  # the server takes its name in either spelling
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_several_answers_are_single_requests_and_what_passes_is_asked_again(kind):
     def rule(a: Asked):

@@ -149,6 +149,9 @@ class GoogleEngineConfig(ProviderEngineConfig):
     key_env: str | None = None
     """Environment variable that holds the API key; by default GEMINI_API_KEY, or
     GOOGLE_API_KEY where that is not set, and none for Vertex AI."""
+    thinking_budget: int | None = Field(None, ge=-1, le=1_000_000)
+    """Most tokens that the model thinks before it answers: 0 for none, -1 for as many as it
+    likes; by default the model's own."""
 
     @property
     def key_names(self) -> tuple[str, ...]:

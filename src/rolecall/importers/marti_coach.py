@@ -59,6 +59,12 @@ def build_coach(
     else:
         config["policies"][COACH] = {"engine": provider | {"model": model}, "replies": replies}
         given.placed["workflow_args.coach_model"] = f"policies.{COACH}.engine.model"
+    budget = given["workflow_args.coach_thinking_budget"]
+    if provider is not None and provider["name"] == "google":
+        if budget is not None:
+            set_key(config, f"policies.{COACH}.engine.thinking_budget", budget)
+    elif budget is not None:
+        given.refuse("workflow_args.coach_thinking_budget", "only Gemini's thinking has a limit")
     vertex = ("workflow_args.vertex_project", "workflow_args.vertex_location")
     if (
         provider is not None
@@ -77,6 +83,7 @@ def build_coach(
         "scale": SCALE,
         "w_process": process * (1 if shares else SCALE),
         "w_outcome": outcome,
+        "on_error": "neutral",  # a coach that fails gives 5 of 10 there
     }
     given.notes["workflow_args.reward_process_weight"] = (
         f"{SHARING} pays a tenth of the score, which is the share of the scale that is paid here"

@@ -66,9 +66,7 @@ KEYS: dict[str, Key] = {
     "workflow_args.coach_model": read(f"{COACH}.engine.model", "gemini-2.5-pro"),
     "workflow_args.coach_type": refuse("the reward coach gives one number for an action", "simple"),
     "workflow_args.coach_max_output_tokens": read(f"{COACH}.replies.max_tokens"),
-    "workflow_args.coach_thinking_budget": refuse(
-        "the engine google leaves it to the model how long it thinks"
-    ),
+    "workflow_args.coach_thinking_budget": read(f"{COACH}.engine.thinking_budget"),
     "workflow_args.coach_prompt_template": read("rewards.coach.rubric.rules"),
     "workflow_args.use_vertex_ai": read(f"{COACH}.engine.vertex", False),
     "workflow_args.vertex_project": ignore("Vertex AI reads the variable GOOGLE_CLOUD_PROJECT"),

@@ -11,6 +11,7 @@ from rolecall.agents.policy_chat import PolicyChat
 from rolecall.config import registry
 from rolecall.config.schema import Config, ReplyConfig
 from rolecall.config.served import (
+    GoogleEngineConfig,
     OpenAIEngineConfig,
     ProviderEngineConfig,
     ServedEngineConfig,
@@ -111,6 +112,8 @@ def _chat_model(config: Config, name: str, prices: Prices) -> PolicyChat:
     served = isinstance(engine, ProviderEngineConfig)
     model = engine.model if isinstance(engine, ProviderEngineConfig) else policy.base
     extra = engine.extra if isinstance(engine, OpenAIEngineConfig) else {}
+    if isinstance(engine, GoogleEngineConfig) and engine.thinking_budget is not None:
+        extra = {"thinking_budget": engine.thinking_budget}
     identity = [engine.name if served else "base", model, policy.template, extra]
     return PolicyChat(
         name,

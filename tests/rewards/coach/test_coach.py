@@ -271,6 +271,16 @@ def test_an_action_without_a_score_may_earn_its_outcome_alone():
     assert episode.turns[1].trained
 
 
+def test_an_action_without_a_score_may_count_as_half_of_the_scale():
+    """.5 * .5 of the scale and .5 * 1 of the outcome."""
+    episode = said("good", "bad")
+    play(fails_on_bad, episode, on_error="neutral", w_process=0.5, w_outcome=0.5)
+    assert [turn.rewards["coach"] for turn in episode.turns] == pytest.approx([0.9, 0.75])
+    assert episode.turns[1].trained
+    assert "no readable score" in episode.turns[1].coach.error
+    assert "coach/agent1" not in episode.metrics, "no number is shown as the coach's own"
+
+
 def test_the_reward_is_the_declared_mix_of_score_and_outcome():
     episode = said("a", "b")
     episode.scores = {"team": 0.5, "agent1": 1.0}

@@ -67,6 +67,7 @@ class GoogleEngine(ProviderEngine["types.GenerateContentResponse"]):
             )
             for message in messages
         ]
+        budget = self.options.thinking_budget
         try:
             return await self._clients.get().aio.models.generate_content(
                 model=self.options.model,
@@ -77,6 +78,9 @@ class GoogleEngine(ProviderEngine["types.GenerateContentResponse"]):
                     max_output_tokens=sampling.max_tokens,
                     response_mime_type="application/json" if schema is not None else None,
                     response_json_schema=schema,
+                    thinking_config=(
+                        None if budget is None else types.ThinkingConfig(thinking_budget=budget)
+                    ),
                 ),
             )
         except DefaultCredentialsError as error:

@@ -46,8 +46,9 @@ class Coach(ScoredActions):
         (`algorithm.kl`, `kl_in: reward`) weighs against that: where its coefficient was chosen for
         rewards of 0..10, write w_process: 10.
     outcome_on: the actions that are given the outcome: all, or only the last one.
-    on_error: an action without a score is left out of training, or its episode is, or it is
-        rewarded with its part of the outcome alone.
+    on_error: an action without a score is left out of training (drop_action), or its episode is
+        (drop_episode), or it is rewarded with its part of the outcome alone (outcome_only), or as
+        if its score were half of the scale (neutral): more than a bad action earns.
     hindsight: score each action a second time once the episode is over, with the outcome in view;
         that score counts, and no agent is shown it.
     in_evaluation: score held-out episodes, too.
@@ -78,7 +79,7 @@ class Coach(ScoredActions):
         w_process: float = 1.0,
         w_outcome: float = 0.0,
         outcome_on: OutcomeOn = "all",
-        on_error: OnError = "drop_action",
+        on_error: OnError | Literal["neutral"] = "drop_action",
         hindsight: bool = False,
         in_evaluation: bool = False,
         cache: str | None = None,

@@ -11,6 +11,7 @@ from rolecall.core.types import Episode, Turn
 from rolecall.rewards.coach.scores import CoachError
 
 OnError = Literal["drop_action", "drop_episode", "outcome_only"]
+NEUTRAL = 0.5  # share of the scale that `on_error: neutral` stands for
 OutcomeOn = Literal["all", "last"]
 
 
@@ -21,7 +22,7 @@ class Mixing:
     w_process: float
     w_outcome: float
     outcome_on: OutcomeOn
-    on_error: OnError
+    on_error: OnError | Literal["neutral"]
 
     def __post_init__(self) -> None:
         if self.w_process < 0 or self.w_outcome < 0 or not self.w_process + self.w_outcome:
@@ -57,8 +58,9 @@ class Mixing:
                 turn.rewards["coach"] = self.w_process * process + self.w_outcome * outcome
                 continue
             turn.coach.error = str(error)
-            if self.on_error == "outcome_only":
-                turn.rewards["coach"] = self.w_outcome * outcome
+            if self.on_error in ("outcome_only", "neutral"):
+                process = NEUTRAL if self.on_error == "neutral" else 0.0
+                turn.rewards["coach"] = self.w_process * process + self.w_outcome * outcome
             elif self.on_error == "drop_action":
                 turn.weight = 0.0
                 turn.trained = False  # credit leaves it out, also of means and spreads
