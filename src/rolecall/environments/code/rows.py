@@ -6,8 +6,10 @@
 | MBPP      | test_list    | text or prompt | test_list but its first; that is told    |
 | stdin     | inputs       | as for maths   | inputs and outputs, or calls of fn_name  |
 | asserts   | assert_case  | as for maths   | assert_case, on fn_name                  |
+| cases     | *test_cases  | as for maths   | input and output of each, or calls       |
 
-`inputs` and `outputs` may also stand inside the truth, as JSON: so verl has them.
+`inputs` and `outputs` may also stand inside the truth, as JSON: so verl, APPS and TACO have them.
+Lists of cases are LiveCodeBench's, DeepCoder's and those of Codeforces (`test_cases.py`).
 """
 
 from __future__ import annotations
@@ -25,10 +27,13 @@ from rolecall.core.types import Task
 from rolecall.data.files import Row
 from rolecall.data.tasks import IncompleteRowError, read_tasks
 from rolecall.environments.code.hidden_tests import MOST_PAIRS, Pair, read_pair
+from rolecall.environments.code.test_cases import COLUMNS, read_test_cases
 
-QUESTIONS = ("question", "prompt", "problem", "text", "input")
+QUESTIONS = (
+    "question", "question_content", "prompt", "problem", "description", "text", "input",
+)  # fmt: skip
 TRUTHS = ("reward_model", "ground_truth", "input_output", "answer", "tests")
-IDS = ("task_id", "id", "problem_id")
+IDS = ("task_id", "id", "problem_id", "question_id")
 SOLUTIONS = ("canonical_solution", "solution", "solutions", "code")
 TESTS = ("test", "test_list", "test_imports", "test_setup_code", "inputs", "outputs", "assert_case")
 OTHERS = ("entry_point", "fn_name", "canonical_solution", "code")  # known under other names
@@ -59,7 +64,7 @@ def _task(row: Row, name: str, *, source: str) -> Task:
         prompt, answer, info = _parts(row)
     except SyntaxError as error:
         raise ValueError(str(error)) from error
-    used = {*QUESTIONS, *TRUTHS, *IDS, *TESTS, *OTHERS}
+    used = {*QUESTIONS, *TRUTHS, *IDS, *TESTS, *COLUMNS, *OTHERS}
     rest = {column: value for column, value in row.items() if column not in used}
     return Task(name, prompt, answer, {"source": source} | rest | info)
 
@@ -130,25 +135,29 @@ def _mbpp(row: Row) -> tuple[str, dict[str, list[str]], JsonObject]:
 def _pairs(row: Row) -> tuple[str, dict[str, list[str]], JsonObject]:
     truth = _truth(row)
     name = str(truth.get("fn_name") or "")
+    question, starter = _question(row), str(row.get("starter_code") or "")
+    if starter.strip():
+        question = f"{question}\n\nBegin with:\n{starter.rstrip()}"
+    called = f"Solution().{name}" if "class Solution" in starter else name
     info: JsonObject = {"entry_point": name, "prelude": SAME if name else "", "examples": []}
     if reference := _solution(row):
         info["reference"] = reference
     if truth.get("assert_case"):
         if not name:
             raise ValueError("assert_case without fn_name: whose function is asserted on?")
-        return _question(row), {"tests": _list(truth, "assert_case")}, info
+        return question, {"tests": _list(truth, "assert_case")}, info
     inputs, outputs = _list(truth, "inputs"), _list(truth, "outputs")
     if not inputs and not outputs:
         raise IncompleteRowError("inputs and outputs are empty")
     if len(inputs) != len(outputs):
         raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs")
     if not name:
-        return _question(row), {"inputs": _texts(inputs), "outputs": _texts(outputs)}, info
+        return question, {"inputs": _texts(inputs), "outputs": _texts(outputs)}, info
     tests = [
-        f"assert same({name}(*{_values(arguments)!r}), {_value(expected)!r})"
+        f"assert same({called}(*{_values(arguments)!r}), {_value(expected)!r})"
         for arguments, expected in zip(inputs, outputs, strict=True)
     ]
-    return _question(row), {"tests": tests}, info
+    return question, {"tests": tests}, info
 
 
 def _solution(row: Row) -> str | None:
@@ -174,6 +183,8 @@ def _truth(row: Row) -> JsonObject:
             read = _value(value) if isinstance(value, str) else value
             if isinstance(read, dict) and ("inputs" in read or "assert_case" in read):
                 return read
+    if (cases := read_test_cases(row)) is not None:
+        return cases
     raise IncompleteRowError(f"no tests are known by these columns: {', '.join(row)}")
 
 
