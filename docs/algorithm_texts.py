@@ -452,7 +452,7 @@ eta_p <- eta_p (1 + clamp(KL_p / kl_target - 1, +-0.2) * turns / horizon)     of
         ),
         (
             "algorithms/test_actor_critics.py::test_cory_takes_the_kl_of_each_token_and_pays_the_sum_with_the_last",
-            "algorithms/test_actor_critics.py::test_corys_coefficient_follows_the_target_and_stays_with_its_policy",
+            "algorithms/test_actor_critics.py::test_the_coefficient_of_the_kl_follows_its_target_and_stays_with_its_policy",
         ),
         turns="one each",
         policies="two",

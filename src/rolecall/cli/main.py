@@ -18,6 +18,7 @@ from rolecall.cli import (
     playing_commands,
     results_commands,
     serving_commands,
+    trained_commands,
     watch_commands,
 )
 from rolecall.cli.output import fail
@@ -75,6 +76,8 @@ app.command()(planning_commands.plan)
 app.command("eval")(playing_commands.evaluate)
 app.command()(playing_commands.crossplay)
 app.command()(playing_commands.collect)
+app.command()(trained_commands.ask)
+app.command()(trained_commands.export)
 app.command()(results_commands.show)
 app.command()(results_commands.compare)
 app.command()(results_commands.audit)
