@@ -166,7 +166,8 @@ def places(config: Tree, ours: str) -> list[str]:
     """Return the keys that a pattern stands for: `policies.solver.base` and others for
     `policies.*.base`.
 
-    A policy that nobody trains has no optimizer and no adapter, and speaks as its file says.
+    A policy that nobody trains has no optimizer and no adapter, and speaks as its file says. An
+    agent without tools has none of their options.
     """
     before, star, after = ours.partition("*")
     if not star:
@@ -174,6 +175,8 @@ def places(config: Tree, ours: str) -> list[str]:
     names = list(get_key(config, before.rstrip(".")) or {})
     if before == "policies." and after.startswith((".optimizer", ".adapter", ".template")):
         names = trained_policies(config)
+    if before == "team." and after.startswith(".tools."):
+        names = [name for name in names if "tools" in config["team"][name]]
     return [f"{before}{name}{after}" for name in names]
 
 

@@ -60,9 +60,9 @@ def _is_own(given: Given, shared: Tree, own: OwnValue, build: Build) -> bool:
         return False
     problem = theirs.problems.get(own.key)
     if problem is not None and own.key not in given.problems:
-        given.refuse(own.listed, f"{own.agent}: {problem}")
+        given.refuse(own.listed, f"{own.agent}: {own.key}: {problem}")
         return False
-    if own.key in theirs.idle and own.key != own.listed:
+    if own.key in theirs.idle and "*" in given.keys[own.listed].ours:
         given.silence([own.listed], theirs.idle[own.key])
     config["rollout"].pop(FILTERED, None)  # it allows what this agent samples
     names = shared.keys() | config.keys() - {"team"}
