@@ -138,7 +138,8 @@ def _split_overrides(
 def _translated(
     values: JsonObject, framework: Framework, settings: dict[str, JsonValue]
 ) -> Translation:
-    translated = translate(values, framework, steps=settings.get("trainer.steps"))
+    steps = settings.get("trainer.steps")
+    translated = translate(values, framework, steps=steps if isinstance(steps, int) else None)
     for key, value in settings.items():
         if key in NAMED:
             translated.config[key] = {"name": value}
