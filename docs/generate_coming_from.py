@@ -20,12 +20,17 @@ out of a YAML of MRLM, a run script of Dr. MAS or MARTI, or a plain config of ve
 becomes a team of one agent. It also reads `key=value` lines, a command in a Markdown page, and what
 a file for Hydra names. NAME is mrlm, drmas, marti, marti_v1 (the first version of MARTI, with its
 coaching fork MAPPA), verl or trl; by default the files say it themselves. A script is read and
-never run; its own arguments may stand behind it: `rolecall import run_math.sh eval`.
+never run; its own arguments may stand behind it: `rolecall import run_math.sh eval`. A KEY is one
+of theirs, as in `default_agent.pretrain=MODEL`, or of ours.
 
 Each key becomes one of ours, is said not to change what is learned, is reported as a difference, or
 is refused because there is no such thing here. None is dropped in silence, and a key that they do
 not have is an error that names its line. Where a key is refused nothing is written, unless
 `--partial` asks for the rest. What only you can know is left as `???`.
+
+What a file gives a single agent, in `agent_specific_parameters` of Dr. MAS or in `agents` of MARTI,
+is that agent's here, too: its sampling, its algorithm, or the optimizer of its policy. A team that
+nobody trains, because all of it speaks through APIs, is played with `rolecall eval FILE`.
 
 Their defaults come along where they differ from ours. Prompts of theirs are not: Dr. MAS's teams
 get the system prompts of our recipes; of MARTI's templates the words stay, and the workflow says

@@ -32,6 +32,7 @@ SEARCH_TEAM = MATH_TEAM | {
     "env.search.search_url": "http://127.0.0.1:8000/retrieve",
 }
 VAL = "actor_rollout_ref.rollout.val_kwargs"
+OWN = "agent.agent_specific_parameters."
 ACTOR = "actor_rollout_ref.actor"
 CHAIN = [{"0": {"role": "generator", "pretrain": "a/b", "chat_template": ["$question\nThink."]}},
          {"1": {"role": "verifier", "pretrain": "a/b"}},
@@ -138,6 +139,9 @@ FILES = {
         MATH_TEAM | {"algorithm.use_kl_in_reward": True, "trainer.logger": ["wandb"]},
         MATH_TEAM | {"algorithm.adv_estimator": "gae", "algorithm.group_by_agent_id": False},
         MATH_TEAM | {"actor_rollout_ref.model.lora_rank": 8},
+        MATH_TEAM | {f"{ACTOR}.optim.warmup_style": "cosine", "reward_model.enable": True},
+        MATH_TEAM | {"algorithm.adv_estimator": "gae", "critic.model.path": "c/d",
+                     "critic.optim.warmup_style": "cosine", "algorithm.group_by_agent_id": False},
         MATH_TEAM | {"algorithm.adv_estimator": "gigpo", "algorithm.gigpo.similarity_thresh": 0.9},
         MATH_TEAM | {"algorithm.adv_estimator": "gigpo", "algorithm.gigpo.enable_similarity": True,
                      "data.filter_overlong_prompts": True},
@@ -147,7 +151,7 @@ FILES = {
         CHAIN_RUN,
         CHAIN_RUN | {"advantage_estimator": "gae", "lora_rank": 8, "use_wandb": "key"},
         CHAIN_RUN | {"use_kl_loss": True, "enable_vllm_is_correction": True},
-        CHAIN_RUN | {"advantage_estimator": "reinforce"},
+        CHAIN_RUN | {"advantage_estimator": "reinforce", "prompt_data": "a.json,b.json"},
         CHAIN_RUN | ONE | {"dynamic_filtering": True},
         CHAIN_RUN | MATHCHAT,
         CHAIN_RUN | DEBATE,
@@ -165,7 +169,7 @@ FILES = {
         FIRST_RUN,
         FIRST_RUN | {"advantage_estimator": "gae", "lora_rank": 8, "use_wandb": "key"},
         FIRST_RUN | {"use_kl_loss": True, "use_weave": True},
-        FIRST_RUN | {"advantage_estimator": "reinforce"},
+        FIRST_RUN | {"advantage_estimator": "reinforce", "prompt_data": "a.json,b.json"},
         FIRST_RUN | {"agents": None, "agent_workflow": "base"},
         FIRST_DEBATE,
         FIRST_RUN | {"agents": [{"a": {"role": "generator", "is_api_model": True,
@@ -181,6 +185,8 @@ FILES = {
         VERL | {f"{ACTOR}.use_kl_loss": True, f"{VAL}.do_sample": False},
         VERL | {"algorithm.use_kl_in_reward": True, "data.filter_overlong_prompts": True},
         VERL | {"algorithm.adv_estimator": "gae", "critic.model.path": "c/d"},
+        VERL | {"algorithm.adv_estimator": "gae", "critic.optim.warmup_style": "cosine"},
+        VERL | {f"{ACTOR}.optim.warmup_style": "cosine", "reward_model.enable": True},
         VERL | {"actor_rollout_ref.model.lora_rank": 8, "trainer.total_training_steps": 5},
     ],
     "trl": [
@@ -200,7 +206,6 @@ FILES = {
 # Another value of a key than it has in the files above, where its default does not suggest one.
 OTHER = {
     "data.apply_chat_template_kwargs.enable_thinking": False,
-    "agent.agent_specific_parameters.actor.optim.lr": [1e-5, 2e-5],
     "agent.agent_ids": ["Verifier Agent", "Solver Agent", "Critic Agent"],
     "agent.model_ids": ["c/d", "e/f"],
     f"{ACTOR}.ppo_mini_update_num": 5,
@@ -220,6 +225,17 @@ OTHER = {
     "critic.optim.lr": 1e-3,
     "critic.optim.weight_decay": 0.5,
     "critic.cliprange_value": 0.7,
+    "critic.grad_clip": 0.5,
+    "prompt_data_probs": "0.5,0.5",
+    "critic_pretrain": "a/critic",
+    "critic.ppo_epochs": 3,
+    "critic.ppo_mini_batch_size": 33,
+    "critic.loss_agg_mode": "seq-mean-token-mean",
+    "critic.optim.warmup_style": "cosine",
+    "critic.optim.lr_warmup_steps_ratio": 0.1,
+    "reward_model.model.path": "a/reward",
+    "reward_model.max_length": 99,
+    "actor_rollout_ref.rollout.response_length": 99,
     "env.max_steps": 9,
     "env.history_length": 9,
     "agent.orchestra.math.max_loop_num": 7,
@@ -315,6 +331,10 @@ OTHER = {
 
 def other(name: str, default: object) -> object:
     """A value that is not the default."""
+    if name.startswith(OWN):
+        shared = name.replace(OWN, "actor_rollout_ref.", 1)
+        usual = FRAMEWORKS["drmas"].keys[shared].default
+        return [other(shared, usual), usual]
     if name in OTHER and OTHER[name] != default:
         return OTHER[name]
     if isinstance(default, bool):

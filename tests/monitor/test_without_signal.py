@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from rolecall.core.errors import RunFailedError
 from rolecall.monitor.reading import extremes
+from rolecall.monitor.summary import check_trained
 from rolecall.storage.episode_io import write_parquet
 from rolecall.storage.run_folder import RunFolder
 from rolecall.training.signal_watch import SignalWatch
@@ -116,3 +118,13 @@ def test_an_agent_with_a_signal_now_and_then_is_trained():
     assert watch.after_step([zero]) == []
     assert watch.after_step([]) == ["a"]
     assert watch.after_step([zero]) == []  # it is said once
+
+
+@pytest.mark.parametrize(
+    ("errors", "reason"), [(12, "no score in 12 of 12 calls"), (11, "no turn was ever worth more")]
+)
+def test_a_coach_that_scores_nothing_is_named(errors, reason):
+    found = {"updates": 0, "steps": 1, "lost_episodes": 0, "episodes": 4}
+    records = [{"kind": "step", "rollout/coach_calls": 12.0, "rollout/coach_errors": errors}]
+    with pytest.raises(RunFailedError, match=reason):
+        check_trained(found, records)

@@ -19,7 +19,7 @@ def import_config(
         list[str],
         typer.Argument(
             metavar="FILE... [WORD]... [KEY.SUB=VALUE]...",
-            help="Their files, a script's own arguments behind it, our overrides.",
+            help="Their files, arguments of a script behind it, overrides of their keys or ours.",
         ),
     ],
     source: Annotated[

@@ -5,8 +5,9 @@ from __future__ import annotations
 import yaml
 
 from rolecall.config.load import find
-from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, OWN
-from rolecall.importers.keys import Framework, Given, Tree, is_unknown, set_key
+from rolecall.importers.drmas_keys import KEYS
+from rolecall.importers.keys import Framework, Given, OwnValue, Tree, is_unknown, set_key
+from rolecall.importers.verl_names import ACTOR, BASE, MODEL, NEVER, OWN
 from rolecall.importers.verl_parts import (
     ESTIMATOR,
     ESTIMATORS,
@@ -15,6 +16,7 @@ from rolecall.importers.verl_parts import (
     set_algorithm,
     set_amounts,
     set_loss,
+    set_reward_model,
     set_rows,
     set_trackers,
 )
@@ -29,6 +31,7 @@ TEAMS = {
 }  # fmt: skip
 # What an unreadable verdict counts as there.
 UNREADABLE = {"solver_verifier": "approve", "search_team": "yes"}
+RIGHT = 0.5  # least reward of a right attempt, less what unreadable turns cost
 DIFFERS = (
     "An unreadable verdict counts as there: `on_unparsable` is approve for maths, yes for search.",
     "A prompt that is longer than data.max_prompt_length is cut there; here it stays whole.",
@@ -54,6 +57,7 @@ def build(given: Given) -> Tree:
         _team(given, config)
     _environment(given, config)
     _algorithm(given, config)
+    set_reward_model(given, config)
     set_amounts(given, config, samples="env.rollout.val_n")
     set_trackers(given, config)
     return config
@@ -66,16 +70,14 @@ def _team(given: Given, config: Tree) -> None:
     models = given["agent.model_ids"] or [given[f"{MODEL}.path"]] * len(theirs)
     if is_unknown(models):
         models = [None] * len(theirs)
-    rates = given[f"{OWN}.optim.lr"] or given[f"{ACTOR}.optim.lr"]
-    rates = rates if isinstance(rates, list) else [rates] * len(theirs)
-    if not len(theirs) == len(models) == len(rates):
+    if len(theirs) != len(models):
         given.refuse("agent.model_ids", f"not one for each of {len(theirs)} agents")
-        models, rates = models[:1] * len(theirs), rates[:1] * len(theirs)
+        models = models[:1] * len(theirs)
     penalty = 0.0
     if given[f"{ACTOR}.use_invalid_action_penalty"]:
         penalty = given[f"{ACTOR}.invalid_action_penalty_coef"]
     owner: dict[str, str] = {}  # model -> the first agent that speaks with it
-    for theirs_name, model, rate in zip(theirs, models, rates, strict=True):
+    for theirs_name, model in zip(theirs, models, strict=True):
         name = roles.get(theirs_name)
         if name is None:
             given.refuse("agent.agent_ids", f"no {theirs_name!r} in {config['workflow']['name']}")
@@ -85,10 +87,29 @@ def _team(given: Given, config: Tree) -> None:
         if penalty:
             config["team"][name]["invalid_penalty"] = penalty
         if policy == name:
-            config["policies"][name] = build_policy(given, model, rate)
+            config["policies"][name] = build_policy(given, model, given[f"{ACTOR}.optim.lr"])
     if None in models:
         for name in config["policies"]:
             given.mark_missing(config, f"policies.{name}.base", "the model")
+    _note_own_values(given, [roles.get(name, "") for name in theirs])
+
+
+def _note_own_values(given: Given, agents: list[str]) -> None:
+    """Note what is listed with one value for each agent."""
+    for name in given.values:
+        key = given.keys[name]
+        if not name.startswith(f"{OWN}.") or not key.ours:
+            continue
+        listed = given[name] if isinstance(given[name], list) else [given[name]]
+        if len(listed) != len(agents):
+            given.refuse(name, f"{len(listed)} values for {len(agents)} agents")
+            continue
+        theirs = name.replace(OWN, BASE, 1)
+        given.own += [
+            OwnValue(agent, theirs, value, listed=name)
+            for agent, value in zip(agents, listed, strict=True)
+            if agent
+        ]
 
 
 def _environment(given: Given, config: Tree) -> None:
@@ -99,20 +120,33 @@ def _environment(given: Given, config: Tree) -> None:
     else:
         set_key(config, "environment.name", name)
     set_rows(given, config)
-    url = given["env.search.search_url"]
     if name == "search":
-        if url is None or is_unknown(url):
-            given.mark_missing(config, "environment.url", "the retrieval server")
-        else:
-            set_key(config, "environment.url", str(url).removesuffix("/retrieve"))
-        set_key(config, "environment.dialect", "single")
+        _search(given, config)
     else:
-        unread = ("env.search.search_url", "env.max_steps", "env.history_length")
+        search = [key for key in KEYS if key.startswith("env.search.")]
+        unread = (*search, "env.max_steps", "env.history_length", "agent.use_agent_memory")
         given.silence(unread, "env.env_name is math")
     if config["workflow"]["name"] != "solver_verifier":
         given.silence(["agent.orchestra.math.max_loop_num"], "agent.orchestra_type is not math")
     if config["workflow"]["name"] != "search_team":
         given.silence(["env.max_steps", "env.history_length"], "agent.orchestra_type is not search")
+
+
+def _search(given: Given, config: Tree) -> None:
+    """Set the servers that are searched, and what agents see of earlier searches."""
+    urls = given["env.search.search_url"]
+    if urls is None or is_unknown(urls):
+        given.mark_missing(config, "environment.url", "the retrieval server")
+    else:
+        listed = urls if isinstance(urls, list) else [urls]
+        addresses = [str(url).removesuffix("/retrieve") for url in listed]
+        set_key(config, "environment.url", addresses if len(addresses) > 1 else addresses[0])
+    set_key(config, "environment.dialect", "single")
+    if given["agent.use_agent_memory"]:  # each sees what it said itself, in place of the history
+        for agent in config["team"].values():
+            agent["memory"] = True
+        given.silence(["env.history_length"], "agent.use_agent_memory takes its place")
+        set_key(config, "workflow.history", 0)
 
 
 def _algorithm(given: Given, config: Tree) -> None:
@@ -127,6 +161,8 @@ def _algorithm(given: Given, config: Tree) -> None:
         set_key(config, "algorithm.std", "none")
     if name == "dapo":  # no soft limit of length there
         set_key(config, "algorithm.longest", NEVER)
+    if name == "pass_at_k":
+        _pass_at_k(given, config)
     _gigpo(given, config, name, by_agent=by_agent)
     reads = {
         "ppo": ("gamma", "lam"),
@@ -142,7 +178,11 @@ def _algorithm(given: Given, config: Tree) -> None:
 
 def _choose_algorithm(given: Given, *, by_agent: bool) -> str | None:
     """Return our algorithm, or None for an estimator that is not known."""
-    own = {"gigpo": "gigpo", "grpo": "drmas" if by_agent else "grpo"}
+    own = {
+        "gigpo": "gigpo",
+        "grpo": "drmas" if by_agent else "grpo",
+        "grpo_passk": "pass_at_k",
+    }
     name = choose_algorithm(given, ESTIMATORS | own)
     if given["algorithm.filter_groups.enable"]:
         if name == "grpo":
@@ -151,6 +191,20 @@ def _choose_algorithm(given: Given, *, by_agent: bool) -> str | None:
     if by_agent and name in ("ppo", "ppo_critic"):
         given.refuse("algorithm.group_by_agent_id", "PPO compares with its values")
     return name
+
+
+def _pass_at_k(given: Given, config: Tree) -> None:
+    """Credit the only right attempt of a group, as there, where it is worth what it adds to it."""
+    set_key(config, "algorithm.k", max(1, given["env.rollout.n"] - 1))
+    set_key(config, "algorithm.right", RIGHT)
+    given.warn(
+        ESTIMATOR,
+        "pass_at_k with one attempt less than a group also lowers the wrong attempts of a group "
+        "with one right attempt, each agent by itself; there the best attempt alone has credit",
+    )
+    if not given["algorithm.norm_adv_by_std_in_grpo"]:
+        because = "pass_at_k divides by the spread of a group"
+        given.refuse("algorithm.norm_adv_by_std_in_grpo", because)
 
 
 def _gigpo(given: Given, config: Tree, name: str | None, *, by_agent: bool) -> None:

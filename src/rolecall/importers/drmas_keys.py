@@ -1,19 +1,47 @@
-"""Says for each key that Dr. MAS's scripts override in verl's config what becomes of it."""
+"""Says for each key of Dr. MAS, whose scripts override verl's config, what becomes of it."""
 
 from __future__ import annotations
 
+from rolecall.importers.drmas_rare_keys import RARE_KEYS
 from rolecall.importers.keys import Key, becomes, ignore, read, refuse
+from rolecall.importers.verl_names import (
+    ACTOR,
+    BASE,
+    ENGINE,
+    LEARNER,
+    MODEL,
+    OWN,
+    PACKED,
+    PROMPTS,
+    ROLLOUT,
+    ROWS,
+    SHARDS,
+)
 
-ENGINE = "the embedded engine samples with the weights being trained; engine has others"
-SHARDS = "learner.name: fsdp shards weights, learner.offload keeps moments off the GPU"
-LEARNER = "learner.tokens_per_batch bounds a forward pass"
-PACKED = "turns are always packed without padding"
-PROMPTS = "a prompt is never cut; set rollout.max_prompt_tokens to leave out long tasks"
-ROWS = "columns are found by their names"
-NEVER = 1_000_000  # more than there are of rows, steps or tokens of a turn
-ACTOR, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
-OWN = "agent.agent_specific_parameters.actor"
-KEYS: dict[str, Key] = {
+# What an agent, or its policy, has of its own here; `*` stands for it.
+OF_EACH = {"team.*.": "team.*.", "policies.*.": "policies.*.", "algorithm.": "team.*.algorithm.",
+           "learner.": "policies.*.learner."}  # fmt: skip
+
+
+def _list_own_keys(keys: dict[str, Key]) -> dict[str, Key]:
+    """Return the keys below agent_specific_parameters: a list of values, one for each agent."""
+    own: dict[str, Key] = {}
+    for name, key in keys.items():
+        if not name.startswith(f"{BASE}."):
+            continue
+        spelt = name.replace(BASE, OWN, 1)
+        start = next((start for start in OF_EACH if key.ours.startswith(start)), None)
+        if start is not None and key.ours != "algorithm.name":
+            own[spelt] = read(key.ours.replace(start, OF_EACH[start], 1))
+        elif key.fate == "not needed":
+            own[spelt] = key
+        else:
+            because = key.because or f"{key.ours} is the same for all agents"
+            own[spelt] = refuse(f"no agent has a value of its own: {because}")
+    return own
+
+
+SCRIPT_KEYS: dict[str, Key] = {
     "algorithm.adv_estimator": read("algorithm.name", "gae"),
     "algorithm.group_by_agent_id": read("algorithm.name", False),
     "algorithm.norm_adv_by_std_in_grpo": read("algorithm.std", True),
@@ -60,7 +88,6 @@ KEYS: dict[str, Key] = {
     f"{MODEL}.trust_remote_code": refuse("no code of a model folder is run", False),
     f"{ACTOR}.strategy": ignore(SHARDS),
     f"{ACTOR}.optim.lr": read("policies.*.optimizer.lr", 1e-6),
-    f"{OWN}.optim.lr": read("policies.*.optimizer.lr"),
     f"{ACTOR}.optim.weight_decay": becomes("policies.*.optimizer.weight_decay", 0.01),
     f"{ACTOR}.optim.lr_warmup_steps": read("policies.*.optimizer.warmup_steps"),
     f"{ACTOR}.optim.lr_warmup_steps_ratio": read("policies.*.optimizer.warmup_ratio", 0.0),
@@ -73,7 +100,6 @@ KEYS: dict[str, Key] = {
     f"{ACTOR}.ppo_mini_update_num": becomes("algorithm.minibatches"),
     f"{ACTOR}.ppo_micro_batch_size": ignore(LEARNER),
     f"{ACTOR}.ppo_micro_batch_size_per_gpu": ignore(LEARNER),
-    f"{OWN}.ppo_micro_batch_size_per_gpu": ignore(LEARNER),
     f"{ACTOR}.use_dynamic_bsz": ignore(LEARNER),
     f"{ACTOR}.ppo_max_token_len_per_gpu": becomes("learner.tokens_per_batch"),
     f"{ACTOR}.ppo_epochs": becomes("algorithm.epochs", 1),
@@ -134,13 +160,17 @@ KEYS: dict[str, Key] = {
     "env.rollout.n": becomes("rollout.group_size", 1),
     "env.rollout.val_n": read("evaluation.samples", 1),
     "env.search.search_url": read("environment.url"),
+    "env.search.topk": becomes("environment.topk", 3),
+    "env.search.timeout": becomes("environment.deadline_s", 60),
+    "env.search.log_requests": ignore("every search lies in the run folder"),
     "agent.multi_agent": ignore("a team of one is a team"),
     "agent.agent_ids": read("team"),
     "agent.model_ids": read("policies.*.base"),
+    "agent.use_agent_memory": read("team.*.memory", False),
     "agent.model_sharing": read("team.*.policy", False),
     "agent.orchestra_type": read("workflow.name"),
     "agent.orchestra.math.max_loop_num": becomes("workflow.rounds"),
-    "agent.agent_specific_parameters": ignore("a list is one value for each agent"),
+    OWN: ignore("a list is one value for each agent"),
     "agent.train_start_step": refuse("all agents train from the first step"),
     "agent.random_dropout": refuse("no agent is left out at random", False),
     "agent.random_dropout_ratio": refuse("no agent is left out at random", 0, 0.0),
@@ -161,3 +191,5 @@ KEYS: dict[str, Key] = {
     "trainer.default_local_dir": read("output"),
     "trainer.balance_batch": ignore(PACKED),
 }
+KEYS: dict[str, Key] = SCRIPT_KEYS | RARE_KEYS
+KEYS |= _list_own_keys(KEYS)

@@ -77,10 +77,12 @@ def import_files(
             values = merge(values, read)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
+    theirs, ours = _split_overrides(overrides, framework)
+    values = framework.tidy(values | theirs)
     named = [(path.name, text) for path, text in zip(files, texts, strict=True)]
     locations = locate_keys(named, overrides)
     try:
-        translated = _translated(values, framework, overrides)
+        translated = _translated(values, framework, ours)
     except ConfigError as error:
         raise ConfigError(*map(locations.locate, error.problems)) from error
     print_table(translated)
@@ -111,14 +113,33 @@ def _framework(source: str | None, text: str) -> Framework:
     return FRAMEWORKS[source]
 
 
-def _translated(values: JsonObject, framework: Framework, overrides: list[str]) -> Translation:
-    settings = {}
+def _split_overrides(
+    overrides: list[str], framework: Framework
+) -> tuple[JsonObject, dict[str, JsonValue]]:
+    """Return the overrides of their keys, and those of ours.
+
+    A key of both is theirs: `algorithm.gamma` becomes ours as the file's own does.
+    """
+    theirs: JsonObject = {}
+    ours: dict[str, JsonValue] = {}
     for override in overrides:
-        key, equals, value = override.partition("=")
+        key, equals, text = override.lstrip("+").partition("=")
         if not equals:
             raise ConfigError(f"{override!r} is not an override: write key.sub=value")
-        settings[key] = parse_value(value)
-    translated = translate(values, framework, steps=settings.get("trainer.steps"))
+        value = parse_value(text)
+        [spelt] = framework.tidy({key: value}) or {key: value}
+        if spelt != key or spelt in framework.keys:
+            theirs[key] = value
+        else:
+            ours[key] = value
+    return theirs, ours
+
+
+def _translated(
+    values: JsonObject, framework: Framework, settings: dict[str, JsonValue]
+) -> Translation:
+    steps = settings.get("trainer.steps")
+    translated = translate(values, framework, steps=steps if isinstance(steps, int) else None)
     for key, value in settings.items():
         if key in NAMED:
             translated.config[key] = {"name": value}
@@ -142,12 +163,13 @@ def check(config: Tree) -> None:
         if last not in STAND_INS:
             return  # without a workflow or an environment nothing can be said of the rest
         set_key(whole, key, STAND_INS[last])
+    is_trained = any(agent.get("trainable", True) for agent in config["team"].values())
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "config.yaml"
         file.write_text(yaml.safe_dump(whole))
         stages = [f"stage={stage['name']}" for stage in config.get("stages", ())]
         for chosen in [[stage] for stage in stages] or [[]]:
-            load_plan(file, chosen)
+            load_plan(file, chosen, is_trained=is_trained)
 
 
 def render(found: Translation, files: list[Path]) -> str:

@@ -65,6 +65,16 @@ def ignore(because: str, *, secret: bool = False) -> Key:
     return Key(because=because, secret=secret)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnValue:
+    """A value that a file gives a single agent."""
+
+    agent: str  # ours
+    key: str  # theirs, of which the agent has a value of its own
+    value: JsonValue
+    listed: str  # their key that holds it
+
+
 @dataclass(slots=True)
 class Given:
     """The keys of a file, and what `build` found out about them."""
@@ -77,6 +87,10 @@ class Given:
     edits: dict[str, str] = field(default_factory=dict)  # our key -> what is to be filled in
     placed: dict[str, str] = field(default_factory=dict)  # their key -> ours, if not the table's
     notes: dict[str, str] = field(default_factory=dict)  # their key -> what is not quite the same
+    warnings: dict[str, str] = field(
+        default_factory=dict
+    )  # their key -> what differs because of it
+    own: list[OwnValue] = field(default_factory=list)  # that single agents have
 
     def __getitem__(self, name: str) -> Any:
         """Return the value that is in force: the file's, else their default."""
@@ -96,6 +110,10 @@ class Given:
         if value is None:
             self.refuse(name, f"{because}; known: {', '.join(map(str, known))}")
         return value
+
+    def warn(self, name: str, because: str) -> None:
+        """Say in the file that is made that it differs because of a key."""
+        self.warnings.setdefault(name, because)
 
     def silence(self, names: Iterable[str], because: str) -> None:
         """Say that keys have no effect in this file, there as here."""
@@ -148,7 +166,8 @@ def places(config: Tree, ours: str) -> list[str]:
     """Return the keys that a pattern stands for: `policies.solver.base` and others for
     `policies.*.base`.
 
-    A policy that nobody trains has no optimizer and no adapter, and speaks as its file says.
+    A policy that nobody trains has no optimizer and no adapter, and speaks as its file says. An
+    agent without tools has none of their options.
     """
     before, star, after = ours.partition("*")
     if not star:
@@ -156,6 +175,8 @@ def places(config: Tree, ours: str) -> list[str]:
     names = list(get_key(config, before.rstrip(".")) or {})
     if before == "policies." and after.startswith((".optimizer", ".adapter", ".template")):
         names = trained_policies(config)
+    if before == "team." and after.startswith(".tools."):
+        names = [name for name in names if "tools" in config["team"][name]]
     return [f"{before}{name}{after}" for name in names]
 
 

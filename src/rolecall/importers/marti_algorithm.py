@@ -28,6 +28,11 @@ GSPO: dict[str, JsonObject] = {
     "group_norm": {"mean": "agent", "std": "agent", "count": "turn"},
     "dr_grpo": {"mean": "agent", "std": "none", "count": "turn"},
 }
+# Those that always divide by the spread of a batch -> what is like them and does not.
+WHITENED = {
+    "reinforce_pp": "{name: grpo, mean: global, std: none, count: turn}",
+    "reinforce_pp_baseline": "{name: grpo, mean: agent, std: none}",
+}
 CORRECTIONS = {
     ("token", "truncate"): "token_tis",
     ("sequence", "truncate"): "sequence_tis",
@@ -69,15 +74,42 @@ def build_algorithm(given: Given, config: Tree) -> str:
     set_key(config, "algorithm.agg", "token" if by_token and name != "gspo" else "turn_mean")
     if name == "dr_grpo":
         set_key(config, "algorithm.mean", "agent")
-    if name == "ppo":
+    if name == "ppo" and not trained_policies(config):
+        given.silence(["critic_learning_rate", "critic_pretrain"], "nobody is trained")
+    elif name == "ppo" and given["critic_pretrain"]:
+        name = "ppo_critic"
+        set_key(config, "algorithm.name", name)
+        set_key(config, "algorithm.critic_epochs", given["max_epochs"])
+        critic = {"base": given["critic_pretrain"], "optimizer": {}}
+        set_key(config, "critics.token", critic)
+    elif name == "ppo":
         set_key(config, "critics.agent", {"optimizer": {}})
     else:
-        given.silence(["critic_learning_rate", "lambd"], f"{name} has no critic")
-    if given["gamma"] != 1 and name not in ("ppo", "reinforce_pp"):
+        unread = ["critic_learning_rate", "critic_pretrain", "lambd"]
+        given.silence(unread, f"{name} has no critic")
+    _divide(given, config, name)
+    if given["gamma"] != 1 and name not in ("ppo", "ppo_critic", "reinforce_pp"):
         given.refuse("gamma", f"{name} discounts nothing")
     _bounds(given, config, name)
     _kl(given, config)
     return name
+
+
+def _divide(given: Given, config: Tree, name: str) -> None:
+    """Set whether advantages are divided by their spread over a batch."""
+    key = "no_advantage_std_norm"
+    if name not in (*WHITENED, "gspo", "ppo", "ppo_critic"):
+        given.silence([key], f"{name} divides by no spread of a batch")
+    elif not given[key]:
+        return
+    elif name == "gspo":
+        set_key(config, "algorithm.std", "none")
+        given.placed[key] = "algorithm.std"
+    elif name in WHITENED:
+        given.refuse(key, f"write algorithm: {WHITENED[name]}")
+    else:
+        set_key(config, "algorithm.whiten", False)
+        given.notes[key] = "their mean is not taken off either"
 
 
 def _filters(given: Given) -> str:

@@ -6,6 +6,7 @@ from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import (
     Given,
     Tree,
+    get_key,
     is_unknown,
     set_key,
     show_value,
@@ -22,10 +23,24 @@ def set_rows(given: Given, config: Tree, *, test: JsonValue) -> None:
         if value is None or is_unknown(value):
             given.mark_missing(config, f"environment.{split}", f"rows, {show_value(value)} there")
         else:
-            rows = value if isinstance(value, list) else [str(value).rpartition("@")[2]]
+            rows = value if isinstance(value, list) else str(value).split(",")
+            rows = [str(row).rpartition("@")[2].strip() for row in rows]
             set_key(config, f"environment.{split}", rows[0] if len(rows) == 1 else rows)
-
+    _set_shares(given, config)
     _check_columns(given)
+
+
+def _set_shares(given: Given, config: Tree) -> None:
+    """Divide a step's tasks among several files of rows."""
+    key, rows = "prompt_data_probs", get_key(config, "environment.train")
+    probs = given.get(key)
+    listed = probs if isinstance(probs, list) else str(probs).split(",")
+    if probs is None or not isinstance(rows, list):
+        given.silence([key], "all rows are of one file")
+    elif len({str(prob).strip() for prob in listed}) == 1:
+        set_key(config, "rollout.stratify", "equal")
+    else:
+        given.refuse(key, "write environment: mixed, which has a weight for each of its parts")
 
 
 def _check_columns(given: Given) -> None:
@@ -90,6 +105,7 @@ def _set_length(given: Given, config: Tree) -> None:
     """Set the length of the run, and how many of the tasks it trains on."""
     if given.steps:
         set_key(config, "trainer.steps", given.steps)
+        given.silence(["num_episodes"], "trainer.steps says it")
     else:
         set_key(config, "trainer.epochs", given["num_episodes"])
     most = given["max_samples"]

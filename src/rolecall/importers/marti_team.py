@@ -7,7 +7,7 @@ import yaml
 from rolecall.config.load import find
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import JsonObject
-from rolecall.importers.keys import Given, Tree, is_unknown, set_key
+from rolecall.importers.keys import Given, OwnValue, Tree, is_unknown, set_key
 from rolecall.importers.marti_flows import ALONE, CODER, DEBATE, MIXTURE, TOOLS, Flow, find_flow
 from rolecall.importers.marti_prompts import BOXED, ROUNDS, read_template
 
@@ -43,7 +43,9 @@ def build_team(given: Given, config: Tree) -> Flow | None:
     if flow is DEBATE:
         _ask_by_round(given, config, agents, in_code=spelt == "workflow_func_path")
     if agents and not any(agent.get("trainable", True) for agent in config["team"].values()):
-        given.refuse("agents", "nobody of the team is trained: set is_tuning of one")
+        if not any("base" in policy for policy in config["policies"].values()):
+            given.silence(["pretrain"], "every agent speaks through an API")
+        given.warn("agents", "nobody of the team is trained; play it with `rolecall eval FILE`")
     return flow
 
 
@@ -73,7 +75,7 @@ def _agent(
     for key, value in agent.items():
         if key in AGENT_KEYS or value == given[key] or given.keys[key].fate == "not needed":
             continue
-        given.refuse("agents", f"{name}.{key}: set it in our config, under team.{ours}")
+        given.own.append(OwnValue(ours, key, value, listed="agents"))
     if agent.get("search_execution"):
         given.refuse("agents", f"{name}: only an agent of the tool workflow searches")
     policy = next(iter(config["policies"]), ours) if given["shared_agents"] else ours
@@ -83,7 +85,7 @@ def _agent(
         section["system"] = system
     elif given["chat_template"]:
         given.silence(["chat_template"], "it shows the task alone")
-    if not agent.get("is_tuning", True):
+    if not agent.get("is_tuning", given["is_tuning"] if "is_tuning" in given.keys else True):
         section["trainable"] = False
     if agent.get("code_execution") or role in flow.executors:
         uses = "world" if flow.environment == "data_science" else "python"

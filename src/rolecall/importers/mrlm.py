@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import Framework, Given, Tree, set_key
 from rolecall.importers.mrlm_keys import KEYS, MODEL
@@ -162,7 +164,11 @@ def _answers(given: Given, config: Tree) -> None:
     config["environment"] = {"name": "math"}
     set_key(config, "evaluation.tasks", 0)
     names = [key for key in ("dataset.path", "dataset.name") if given[key]]
-    if names:
+    if names and _is_on_hub(str(given[names[0]])):
+        what = "a file of rows with prompt, chosen and rejected, made of"
+        given.mark_missing(config, "rollout.data", f"{what} {given[names[0]]}")
+        given.placed |= dict.fromkeys(names, "rollout.data")
+    elif names:
         set_key(config, "rollout.data", given[names[0]])
         given.placed |= dict.fromkeys(names, "rollout.data")
     else:
@@ -173,6 +179,12 @@ def _answers(given: Given, config: Tree) -> None:
         [key for key in KEYS if key.startswith("policy_env.")],
         "policy_env is the policy, there too",
     )
+
+
+def _is_on_hub(name: str) -> bool:
+    """Return whether a data set is a repository on the hub, OWNER/NAME, and no file here."""
+    path = Path(name).expanduser()
+    return not path.suffix and len(path.parts) == 2 and not path.exists()
 
 
 def _stages(given: Given, config: Tree) -> None:

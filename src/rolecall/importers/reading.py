@@ -29,6 +29,9 @@ PROGRAMS = (
     "mrlm.cli",
 )
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)  # code in Markdown
+REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+MOST_REFERENCES = 20  # that a value names, and those name
+MOST_CHARACTERS = 10_000  # of a value with what its references stand for
 LINE = re.compile(r"[+~]*([\w.]+)=(.*)", re.DOTALL)
 
 
@@ -118,7 +121,27 @@ def _find_block(page: str, framework: Framework) -> str:
 
 def read_yaml(text: str, keys: dict[str, Key]) -> JsonObject:
     """Return the values of a YAML text by dotted key; raises ConfigError if it holds no mapping."""
-    return flat(_of_yaml(text), keys)
+    return _follow_references(flat(_of_yaml(text), keys))
+
+
+def _follow_references(values: JsonObject) -> JsonObject:
+    """Replace `${a.b}` by the value of that key: {"a.b": 1, "c": "${a.b}"} -> c is 1.
+
+    References to what is not there, such as variables of the environment, stay as they are.
+    """
+    followed = dict(values)
+    for name, value in values.items():
+        for _ in range(MOST_REFERENCES):
+            match = REFERENCE.search(value) if isinstance(value, str) else None
+            if match is None or match[1] not in values or match[1] == name:
+                break
+            other = values[match[1]]
+            whole = match[0] == value
+            value = other if whole else value.replace(match[0], str(other), 1)
+            if isinstance(value, str) and len(value) > MOST_CHARACTERS:
+                raise ConfigError(f"{name}: more than {MOST_CHARACTERS:,} characters")
+        followed[name] = value
+    return followed
 
 
 def flat(tree: JsonObject, keys: dict[str, Key], *, prefix: str = "") -> JsonObject:

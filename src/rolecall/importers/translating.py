@@ -23,6 +23,7 @@ from rolecall.importers.keys import (
     set_key,
     show_value,
 )
+from rolecall.importers.own_values import give_own_values
 
 FRAMEWORKS: dict[str, Framework] = {
     module.FRAMEWORK.name: module.FRAMEWORK for module in (mrlm, drmas, marti, marti_v1, verl, trl)
@@ -83,6 +84,29 @@ def translate(
     Raises ConfigError for a key that the framework does not have.
     """
     check_known(values, framework)
+    theirs, config = _build(values, framework, steps)
+    give_own_values(theirs, config, lambda changed: _build(values | changed, framework, steps))
+    lines = [_line(name, theirs, config) for name in values]
+    lines += [
+        _line(name, theirs, config)
+        for name, key in framework.keys.items()
+        if name not in values and name not in theirs.idle and key.ours and key.default is not None
+    ]
+    lines = [line for line in lines if line.given or line.fate != "not needed"]
+    lines += [
+        Line(name, show_value(theirs[name]), "refused", because, given=False)
+        for name, because in theirs.problems.items()
+        if name not in values and not framework.keys[name].ours
+    ]
+    lines += [
+        Line(name, show_value(theirs[name]), "differs", because, given=name in values)
+        for name, because in theirs.warnings.items()
+    ]
+    return Translation(framework, config, lines, theirs.edits)
+
+
+def _build(values: JsonObject, framework: Framework, steps: int | None) -> tuple[Given, Tree]:
+    """Return the config of these values, without those of single agents, and what was noted."""
     check_types(values, framework)
     theirs = Given(values, framework.keys, steps=steps)
     try:
@@ -113,19 +137,7 @@ def translate(
             and not _harmless(values[name], key)
         ):
             theirs.refuse(name, key.because)
-    lines = [_line(name, theirs, config) for name in values]
-    lines += [
-        _line(name, theirs, config)
-        for name, key in framework.keys.items()
-        if name not in values and name not in theirs.idle and key.ours and key.default is not None
-    ]
-    lines = [line for line in lines if line.given or line.fate != "not needed"]
-    lines += [
-        Line(name, show_value(theirs[name]), "refused", because, given=False)
-        for name, because in theirs.problems.items()
-        if name not in values and not framework.keys[name].ours
-    ]
-    return Translation(framework, config, lines, theirs.edits)
+    return theirs, config
 
 
 def check_known(values: JsonObject, framework: Framework) -> None:

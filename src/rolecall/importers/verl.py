@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rolecall.importers import drmas_keys
-from rolecall.importers.drmas_keys import ACTOR, MODEL, ROLLOUT
 from rolecall.importers.keys import Framework, Given, Key, Tree, becomes, ignore, read, set_key
+from rolecall.importers.verl_names import ACTOR, MODEL, ROLLOUT
 from rolecall.importers.verl_parts import (
     ESTIMATORS,
     build_policy,
@@ -12,6 +12,7 @@ from rolecall.importers.verl_parts import (
     set_algorithm,
     set_amounts,
     set_loss,
+    set_reward_model,
     set_rows,
     set_trackers,
 )
@@ -19,7 +20,7 @@ from rolecall.importers.verl_parts import (
 DATA = "rewards come from the environment math; name another one for other rows"
 # What Dr. MAS adds to verl, and what its scripts take the place of.
 OF_TEAMS = ("agent.", "env.", "algorithm.gigpo.", "algorithm.group_by_agent_id", "algorithm.filter",
-            drmas_keys.OWN, f"{ACTOR}.use_invalid", f"{ACTOR}.invalid_action")  # fmt: skip
+            f"{ACTOR}.use_invalid", f"{ACTOR}.invalid_action")  # fmt: skip
 KEYS: dict[str, Key] = {
     **{name: key for name, key in drmas_keys.KEYS.items() if not name.startswith(OF_TEAMS)},
     "data.reward_fn_key": ignore(DATA),
@@ -53,6 +54,7 @@ def build(given: Given) -> Tree:
         what = f"path/to/file.py:name of {given['custom_reward_function.path']}, as rewards here"
         given.mark_missing(config, "rewards", what)
     _algorithm(given, config)
+    set_reward_model(given, config)
     set_amounts(given, config, samples=f"{ROLLOUT}.val_kwargs.n")
     set_trackers(given, config)
     return config

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rolecall.core.json_types import JsonValue
-from rolecall.importers.drmas_keys import ACTOR, KEYS, MODEL, NEVER, PROMPTS, ROLLOUT
+from rolecall.importers.drmas_keys import KEYS
 from rolecall.importers.keys import Given, Tree, is_unknown, set_key, show_value
+from rolecall.importers.verl_names import ACTOR, MODEL, NEVER, PROMPTS, ROLLOUT
 
 ESTIMATOR, LOSS = "algorithm.adv_estimator", f"{ACTOR}.policy_loss.loss_mode"
 ESTIMATORS = {
@@ -19,6 +20,7 @@ ESTIMATORS = {
 }
 AGGREGATIONS = {"token-mean": "token", "seq-mean-token-mean": "turn_mean"}
 FORMS = {"low_var_kl": "k3", "kl": "k1", "mse": "k2", "k1": "k1", "k2": "k2", "k3": "k3"}
+SCHEDULES = {"constant": "constant", "cosine": "cosine"}
 TRACKERS = ("wandb", "mlflow", "tensorboard", "trackio")
 
 
@@ -32,10 +34,12 @@ def build_policy(given: Given, model: JsonValue, rate: JsonValue) -> Tree:
         given.silence(ratio, "lr_warmup_steps says it")
     elif given[f"{ACTOR}.optim.lr_warmup_steps_ratio"]:
         optimizer["warmup_ratio"] = given[f"{ACTOR}.optim.lr_warmup_steps_ratio"]
-    styles = {"constant": "constant", "cosine": "cosine"}
-    style = given.choose(f"{ACTOR}.optim.warmup_style", styles, "no such schedule")
+    style = given.choose(f"{ACTOR}.optim.warmup_style", SCHEDULES, "no such schedule")
     if style == "cosine":
         optimizer["schedule"] = style
+    else:
+        cosine = [f"{ACTOR}.optim.{name}" for name in ("min_lr_ratio", "num_cycles")]
+        given.silence(cosine, "warmup_style is constant")
     policy: Tree = {"base": model, "optimizer": optimizer}
     if given[f"{MODEL}.lora_rank"]:
         policy["adapter"] = {
@@ -73,6 +77,44 @@ def set_algorithm(given: Given, config: Tree, name: str | None) -> None:
         set_key(config, "critics.token", {"base": given["critic.model.path"], "optimizer": {}})
     else:
         given.silence(critic, f"{name} has no critic")
+        return
+    _set_critic(given, config, name)
+
+
+def _set_critic(given: Given, config: Tree, name: str) -> None:
+    """Set the schedule of a critic and its passes; the rest is as for the policies."""
+    epochs = f"{ACTOR}.ppo_epochs"
+    passes = given["critic.ppo_epochs"] or given[epochs]
+    if name == "ppo_critic":
+        set_key(config, "algorithm.critic_epochs", passes)
+    elif passes != given[epochs]:
+        given.refuse("critic.ppo_epochs", f"a value head is trained with its policy: {epochs}")
+    else:
+        given.placed["critic.ppo_epochs"] = "algorithm.epochs"
+    for key in ("ppo_mini_batch_size", "loss_agg_mode"):
+        value = given[f"critic.{key}"]
+        if value not in (None, given[f"{ACTOR}.{key}"]):
+            given.refuse(f"critic.{key}", f"critics are trained as policies are: {ACTOR}.{key}")
+        else:
+            given.silence([f"critic.{key}"], f"as {ACTOR}.{key}")
+    style = given["critic.optim.warmup_style"]
+    if style is not None:
+        schedule = given.choose("critic.optim.warmup_style", SCHEDULES, "no such schedule")
+        for critic in config["critics"].values():
+            critic["optimizer"]["schedule"] = schedule or "constant"
+    if style != "cosine":
+        given.silence(["critic.optim.min_lr_ratio"], "warmup_style is constant")
+
+
+def set_reward_model(given: Given, config: Tree) -> None:
+    """Let a reward model pay in place of the environment."""
+    if not given["reward_model.enable"]:
+        unread = [key for key in KEYS if key.startswith(("reward_model.m", "reward_model.s"))]
+        given.silence(unread, "reward_model.enable is not set")
+    elif given["reward_model.model.path"] is None:
+        given.mark_missing(config, "rewards.reward_model.model", "the reward model")
+    else:
+        set_key(config, "rewards.reward_model.model", given["reward_model.model.path"])
 
 
 def set_rows(given: Given, config: Tree) -> None:

@@ -136,6 +136,20 @@ def _is_policys(name: str, metric: str) -> bool:
     return name.startswith("policy/") and name.endswith(f"/{metric}")
 
 
+def _say_why_untrained(records: list[Record]) -> str:
+    """Say that the coach gave no score, or else that all turns were worth the same."""
+    calls, errors = (
+        round(sum(record.get(f"rollout/coach_{name}", 0) for record in records))
+        for name in ("calls", "errors")
+    )
+    if errors and errors >= calls:
+        return (
+            f"; the coach gave no score in {errors} of {calls} calls, and actions without one are "
+            "not trained; `rolecall show RUN` prints its errors"
+        )
+    return "; no turn was ever worth more or less than those that it is compared with"
+
+
 def check_trained(found: Record, records: list[Record]) -> None:
     """Check a run's summary; raises RunFailedError if nothing was trained or most episodes failed.
 
@@ -145,9 +159,7 @@ def check_trained(found: Record, records: list[Record]) -> None:
     reason = f"; the first error: {errors[0]}" if errors else ""
     lost, kept = found["lost_episodes"], found["episodes"]
     if not found["updates"]:
-        why = reason or (
-            "; no turn was ever worth more or less than those that it is compared with"
-        )
+        why = reason or _say_why_untrained(records)
         raise RunFailedError(
             f"nothing was trained in {found['steps']} steps: {lost} of {lost + kept} episodes "
             f"failed{why}"

@@ -117,7 +117,7 @@ def evaluate(
         file = find(recipe or source)
         model = source if recipe else None
         bases = add_models(file, overrides, all_of_them=model, given=models or [])
-        plan = load_plan(file, bases)
+        plan = load_plan(file, bases, is_trained=False)
     if plan.config.evaluation.tasks == 0:
         raise ConfigError("evaluation.tasks: 0 leaves nothing to evaluate; write at least 1")
     with ExitStack() as stack:
