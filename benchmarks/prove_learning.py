@@ -62,6 +62,7 @@ TWINS = {
     "math_a2c": "a2c_math", "math_marft_token": "marft_token_math",
     "math_vdn_value": "vdn_value_math", "math_qmix_value": "qmix_value_math",
     "math_spin": "spin_math", "math_preferences": "preferences_math", "math_malt": "malt_math",
+    "math_ab_mcts": "ab_mcts_code",
     "math_airl": "ma_airl_math", "planner_mgrpo": "mgrpo_search", "tools_ppo": "ppo_tools",
     "math_world_model": "world_model_math",
     "kuhn": "spiral_kuhn", "plan_path": "at_grpo_plan_path", "sokoban": "at_grpo_sokoban",

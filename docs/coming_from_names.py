@@ -229,9 +229,9 @@ MARTI: Names = [
     ("overlong_buffer_len", ["rolecall.rewards.overlong:Overlong"], "with any algorithm"),
     ("policy_loss_type gspo", ["rolecall.algorithms.gspo:Gspo"], ""),
     (
-        "mars2, ab_mcts_workflow.py",
-        [],
-        "not here: AB-MCTS; the tree of the workflow `malt` branches every answer alike",
+        "mars2, ab_mcts_workflow.py, ab_mcts_processor.py",
+        ["rolecall.workflows.ab_mcts:ab_mcts"],
+        "AB-MCTS-A; the gain over parent and siblings is its option `gain`",
     ),
     (
         "judge_workflow.py (ReviewRL)",

@@ -43,6 +43,7 @@ CODE = "```python\nprint(3 + 4)\n```"
 REJECT, APPROVE = "<verify>reject</verify>", "<verify>approve</verify>"
 # workflow -> agent (role, if another) -> what it says, call by call
 SAYS: dict[str, dict[str, list[str]]] = {
+    "ab_mcts": {"ann (solver)": [BOX] * 5, "ben (solver)": [BOX] * 5},
     "actor_critic": {"actor": ["a", "b"], "critic": ["No.", "APPROVE"]},
     "chain": {"generator": [BOX], "verifier": ["Hm."], "refiner": [BOX]},
     "coder_tester": {"coder": [CODE, CODE], "tester": ["a", "b"]},
@@ -76,6 +77,7 @@ SAYS: dict[str, dict[str, list[str]]] = {
     "tool_planner": {"tool": ["R,R", "D"], "planner": ["R", "D"]},
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
+    "ab_mcts": {"nodes": 5},
     "coder_tester": {"max_turns": 2},
     "debate": {"rounds": 2},
     "malt": {"candidates": 2},
@@ -144,6 +146,7 @@ workflow: {name: solver_verifier, rounds: 2}    # or path/to/mine.py:my_workflow
 | `search_team` | `verifier` sends to `searcher` or `answerer` (Dr. MAS) |
 | `mathchat` | `solver`, `executor` with Python, `verifier` (MAPPA, MARTI) |
 | `malt` | every draft of a `generator` is criticised by a `verifier` and rewritten by a `refiner` several times; what came of a turn is its reward (MALT) |
+| `ab_mcts` | `solver`s answer anew or improve an answer, by Thompson sampling in a tree of answers (AB-MCTS, MARS2) |
 | `reflection`, `reflection_steps` | a `teacher` corrects what a `student` answers, or each of its actions in a world: [data for sft](stages.md#reflections-of-a-teacher) (STeP) |
 | `majority_vote`, `mixture` | any number of `debater`s who vote; `proposer`s and an `aggregator` |
 | `leader_and_peers` | `peer`s answer, a `leader` reads them and answers for all (MLPO) |

@@ -10,6 +10,7 @@ ROLES = {
     "chain": ["generator", "verifier", "refiner"],
     "single_math": ["generator"],
     "tool": ["generator"],
+    "ab_mcts": ["generator", "generator"],
 }
 ALONE = ("single_math",)  # their files have no underscore before `workflow`
 TEMPLATES = {

@@ -25,6 +25,7 @@ KINDS = ("workflow", "environment", "reward", "algorithm", "tool", "engine", "le
 WORDS = {
     "tree": "malt",
     "trees": "malt",
+    "search of answers": "ab_mcts",
     "vote": "majority_vote",
     "votes": "majority_vote",
     "api": "openai",

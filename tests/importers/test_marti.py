@@ -74,6 +74,44 @@ def test_a_chain_of_version_2_keeps_the_words_of_its_templates(folder):
     assert team["refiner"]["system"].endswith("Remarks: [verifier]\n\nWrite it anew.")
 
 
+def tree_v2(folder: Path, search: str) -> dict:
+    """What a script of MARS2 becomes whose search is described so."""
+    tree = f'\\"max_num_nodes\\": 8, \\"eval_max_num_nodes\\": 1, \\"algo\\": {{{search}}},'
+    script = script_v2("ab_mcts", options="--processor_func_path x/ab_mcts_processor.py")
+    script = script.replace('\\"task\\": \\"math\\",', tree)
+    script = script.replace("n_samples_per_prompt 2", "n_samples_per_prompt 1")
+    (folder / "run.sh").write_text(script)
+    return imported(folder / "run.sh")
+
+
+def test_mars2_of_version_2_is_one_tree_a_task(folder):
+    config = tree_v2(folder, '\\"class_name\\": \\"AsyncABMCTSA\\", \\"params\\": {}')
+    assert config["workflow"] == {
+        "name": "ab_mcts", "nodes": 8, "evaluation_nodes": 1, "posterior": "gaussian",
+    }  # fmt: skip
+    assert [agent["role"] for agent in config["team"].values()] == ["solver", "solver"]
+    assert config["environment"]["name"] == "code"
+    assert config["rollout"]["group_size"] == 1
+    algorithm = config["algorithm"]
+    assert (algorithm["name"], algorithm["mean"], algorithm["count"]) == ("gspo", "agent", "turn")
+    assert algorithm["minibatches"] == 2  # 8 tasks, about 4 answers of an agent: 32 of 16
+
+
+@pytest.mark.parametrize(
+    ("search", "reason"),
+    [
+        ('\\"class_name\\": \\"ABMCTSM\\"', "ABMCTSM: the search is one of"),
+        ('\\"params\\": {\\"model_selection_strategy\\": \\"stack\\"}', "stack: agents are chosen"),
+        ('\\"params\\": {\\"prior_config\\": {}}', "prior_config: priors are those of AB-MCTS-A"),
+    ],
+)
+def test_another_search_than_ab_mcts_a_is_refused(folder, search, reason):
+    with pytest.raises(ConfigError):
+        tree_v2(folder, search)
+    _, report = import_files([folder / "run.sh"], [], source=None, partial=True)
+    assert reason in str(report)
+
+
 def test_without_a_processor_a_chain_is_paid_for_its_own_answers(folder):
     assert v2(folder, "chain")["rewards"]["own_answers"] == {}
 

@@ -58,6 +58,11 @@ DEBATE = {
     "workflow_func_path": "debate_workflow.py",
     "agents": [{str(n): {"role": "generator", "pretrain": "a/b"}} for n in range(3)],
 }
+GROWN = {
+    "workflow_func_path": "ab_mcts_workflow.py",
+    "agents": [{"0": {"role": "generator", "pretrain": "a/b"}}],
+    "workflow_args.max_num_nodes": 8,
+}
 TOOL = {
     "workflow_func_path": "tool_workflow.py",
     "agents": [{"0": {"role": "generator", "pretrain": "a/b"}}],
@@ -156,6 +161,7 @@ FILES = {
         CHAIN_RUN | MATHCHAT,
         CHAIN_RUN | DEBATE,
         CHAIN_RUN | TOOL,
+        CHAIN_RUN | GROWN,
         CHAIN_RUN | {"processor_func_path": "chain_processor.py", "overlong_buffer_len": 100,
                      "reward_alloc.name": "margin_with_outcome"},
         CHAIN_RUN | {"agents": [{"0": {"role": "generator", "is_api_model": True,
@@ -172,6 +178,7 @@ FILES = {
         FIRST_RUN | {"advantage_estimator": "reinforce", "prompt_data": "a.json,b.json"},
         FIRST_RUN | {"agents": None, "agent_workflow": "base"},
         FIRST_DEBATE,
+        FIRST_RUN | {"agent_workflow": "mcts", "agents": [{"a": {"role": "generator"}}]},
         FIRST_RUN | {"agents": [{"a": {"role": "generator", "is_api_model": True,
                                        "model_name": "gpt-9"}},
                                 {"b": {"role": "verifier"}}, {"c": {"role": "refiner"}}]},
@@ -205,6 +212,9 @@ FILES = {
 }  # fmt: skip
 # Another value of a key than it has in the files above, where its default does not suggest one.
 OTHER = {
+    "workflow_args.max_num_nodes": 4,
+    "workflow_args.eval_max_num_nodes": 4,
+    "workflow_args.algo": {"params": {"dist_type": "beta"}},
     "data.apply_chat_template_kwargs.enable_thinking": False,
     "agent.agent_ids": ["Verifier Agent", "Solver Agent", "Critic Agent"],
     "agent.model_ids": ["c/d", "e/f"],

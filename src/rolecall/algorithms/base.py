@@ -140,6 +140,13 @@ class Algorithm(BaseLoss, ABC):
         """Return whether to keep the group; if not, the step samples a new task instead."""
         return True
 
+    def least_attempts(self, is_group: bool) -> int:
+        """Return the fewest attempts at a task that can be compared.
+
+        is_group: whether a single attempt holds several answers that are paid each.
+        """
+        return self.min_group
+
     async def prepare(self, group: Group, replay: Replay) -> None:
         """May replay episodes of the group and note on their turns what came out.
 

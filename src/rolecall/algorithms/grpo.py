@@ -28,6 +28,14 @@ class Grpo(ClippedLoss, Algorithm):
     """What is one sample of mean and spread: a turn, or an agent's share of an episode."""
     agg: Aggregation = "turn_mean"
 
+    def least_attempts(self, is_group: bool) -> int:
+        """Return 1 where answers of one attempt are compared with each other."""
+        kind = type(self)
+        compares_turns = kind.credit is Grpo.credit and kind.baseline is group_mean
+        if is_group and compares_turns and self.count == "turn" and not self.filters_groups:
+            return 1
+        return self.min_group
+
     def credit(self, episodes: list[Episode]) -> None:
         """Rewards [1, 1, 0, 0] -> [.866, .866, -.866, -.866] on every token of the attempts."""
         turns = self.credited_turns(episodes)

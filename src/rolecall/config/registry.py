@@ -27,6 +27,7 @@ from rolecall.core.json_types import Options
 # kind -> name -> "module:attribute"; nothing is imported before it is asked for
 BUILT_IN: dict[str, dict[str, str]] = {
     "workflow": {
+        "ab_mcts": "rolecall.workflows.ab_mcts:ab_mcts",
         "actor_critic": "rolecall.workflows.actor_critic:actor_critic",
         "chain": "rolecall.workflows.chain:chain",
         "coder_tester": "rolecall.workflows.coder_tester:coder_tester",

@@ -7,7 +7,7 @@ import copy
 from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import Framework, Given, Tree, set_key
 from rolecall.importers.marti_algorithm import build_algorithm, build_correction, build_rewards
-from rolecall.importers.marti_flows import DEBATE, Flow
+from rolecall.importers.marti_flows import DEBATE, TREE, Flow
 from rolecall.importers.marti_keys import KEYS
 from rolecall.importers.marti_run import (
     set_amounts,
@@ -103,7 +103,11 @@ def build_work(given: Given, config: Tree, flow: Flow | None, *, task: str, spel
 
 
 def count_answers(given: Given, config: Tree, flow: Flow | None) -> int:
-    """Return how many answers an agent gives in an episode: those of a debate's rounds."""
+    """Return how many answers an agent gives in an episode: those of a debate's rounds, and about
+    its share of a tree.
+    """
+    if flow is TREE:
+        return max(1, (given["workflow_args.max_num_nodes"] or 1) // max(1, len(config["team"])))
     rounds: int | None = given["workflow_args.num_rounds"]
     return (rounds or len(config["team"]) or 1) if flow is DEBATE else 1
 

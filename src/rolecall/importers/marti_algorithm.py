@@ -49,7 +49,7 @@ SHAPES = {
     "quality_with_outcome": ("quality", True),
 }
 SHAPING = ("debate_processor", "chain_processor")  # that compare answers
-PLAIN = ("default_processor", "mathchat_processor", "dsbench_processor")
+PLAIN = ("ab_mcts_processor", "default_processor", "mathchat_processor", "dsbench_processor")
 
 
 def build_algorithm(given: Given, config: Tree) -> str:

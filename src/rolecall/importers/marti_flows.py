@@ -60,6 +60,7 @@ DATA_SCIENCE = Flow(
 ALONE = Flow("single", {"generator": "solver", "base": "solver"})
 CODER = Flow("single", {"generator": "solver", "base": "solver"}, environment="code",
              systems={"solver": CODE})  # fmt: skip
+TREE = Flow("ab_mcts", {"generator": "solver"}, environment="code", systems={"solver": CODE})
 TOOLS = Flow("single", {"generator": "solver", "base": "solver"}, environment="")
 FLOWS: dict[str, Flow] = {
     "chain_workflow": CHAIN,
@@ -73,20 +74,19 @@ FLOWS: dict[str, Flow] = {
     "dsbench_workflow": DATA_SCIENCE,
     "single_mathworkflow": ALONE,
     "single_codeworkflow": CODER,
+    "ab_mcts_workflow": TREE,
+    "mcts": TREE,
     "tool_workflow": TOOLS,
     "tool": TOOLS,
     "base": ALONE,
 }
 # Those that are known and not there, with the reason.
 MISSING = {
-    "ab_mcts_workflow": "AB-MCTS widens and deepens a tree by its scores; the tree of the workflow "
-    "`malt` branches every answer alike",
     "judge_workflow": "no workflow in which a judge compares a text with a reference; the "
     "environment `llm` asks a frozen model for the score of a text",
     "experience_workflow": "no workflow whose agents keep a memory from task to task",
     "prover_verifier": "no workflow of a reviewer that searches for papers",
 }
-MISSING["mcts"] = MISSING["ab_mcts_workflow"]
 MISSING["experience_with_tool_workflow"] = MISSING["experience_workflow"]
 
 

@@ -8,8 +8,18 @@ from rolecall.config.load import find
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import Given, OwnValue, Tree, is_unknown, set_key
-from rolecall.importers.marti_flows import ALONE, CODER, DEBATE, MIXTURE, TOOLS, Flow, find_flow
-from rolecall.importers.marti_prompts import BOXED, ROUNDS, read_template
+from rolecall.importers.marti_flows import (
+    ALONE,
+    CODER,
+    DEBATE,
+    MIXTURE,
+    TOOLS,
+    TREE,
+    Flow,
+    find_flow,
+)
+from rolecall.importers.marti_prompts import BOXED, CODE, ROUNDS, read_template
+from rolecall.importers.marti_tree import TREE_ARGS, build_tree, works_on
 
 AGENT_KEYS = ("role", "pretrain", "is_tuning", "chat_template", "system_prompt", "code_execution",
               "search_execution", "save_path", "ckpt_path", "is_api_model", "model_name",
@@ -35,11 +45,11 @@ def build_team(given: Given, config: Tree) -> Flow | None:
         given.silence(["agents"], "one agent with the keys of all")
     elif not agents:
         given.refuse("agents", "no agents are given; they stand in the YAML of --config-name")
-    _workflow_args(given, config, flow)
     played = [flow.roles.get(str(agent.get("role")), "") for _, agent in agents]
     for number, (name, agent) in enumerate(agents):
         ours = played[number] + (str(number) if played.count(played[number]) > 1 else "")
         _agent(given, config, flow, name=name, ours=ours, agent=agent)
+    _workflow_args(given, config, flow)
     if flow is DEBATE:
         _ask_by_round(given, config, agents, in_code=spelt == "workflow_func_path")
     if agents and not any(agent.get("trainable", True) for agent in config["team"].values()):
@@ -117,6 +127,10 @@ def _speak_by_api(
 def _system(given: Given, flow: Flow, *, role: str, agent: JsonObject) -> str:
     """Return an agent's system prompt: what its template says, else one of ours."""
     template = agent.get("chat_template") or given["chat_template"]
+    if flow is TREE:
+        unread = [key for key in ("chat_template", SUFFIX) if key in given.keys]
+        given.silence(unread, "the code of the search has prompts of its own")
+        return CODE if works_on(given) == "code" else BOXED
     if flow is DEBATE:
         own = agent.get("chat_template") if given["workflow_func_path"] else None
         prompt = read_template(agent.get("system_prompt") or own)
@@ -176,3 +190,7 @@ def _workflow_args(given: Given, config: Tree, flow: Flow) -> None:
             set_key(config, f"workflow.{flow.options[name]}", value)
     if flow is not DEBATE:
         given.silence(["workflow_args.shuffle_responses"], f"{flow.name} has no such option")
+    if flow is TREE:
+        build_tree(given, config)
+    else:
+        given.silence([f"workflow_args.{name}" for name in TREE_ARGS], f"{flow.name} has no tree")

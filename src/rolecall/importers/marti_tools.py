@@ -5,7 +5,8 @@ from __future__ import annotations
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import EDIT, Given, Tree, get_key, is_unknown, set_key, show_value
-from rolecall.importers.marti_flows import TOOLS, Flow
+from rolecall.importers.marti_flows import TOOLS, TREE, Flow
+from rolecall.importers.marti_tree import works_on
 
 TOOL_KEYS = ("type", "base_url", "timeout", "topk", "schema_path", "enable_rate_limiting",
              "rate_limit", "language")  # fmt: skip
@@ -22,7 +23,9 @@ TASKS = {
 
 def build_environment(given: Given, config: Tree, flow: Flow, *, task: str, spelt: str) -> None:
     """Set the environment: the workflow's own, else that of a task."""
-    if flow is not TOOLS:
+    if flow is TREE:
+        name = TASKS.get(works_on(given), EDIT)
+    elif flow is not TOOLS:
         name = flow.environment
     elif given.keys.get("agent_func_path") and "code_step" in str(given["agent_func_path"]):
         name = "code"
@@ -33,7 +36,7 @@ def build_environment(given: Given, config: Tree, flow: Flow, *, task: str, spel
     if name == EDIT:
         given.refuse(spelt, f"no environment for {task!r}; known: {', '.join(TASKS)}")
         given.mark_missing(config, "environment.name", "what they work on")
-    if flow is not TOOLS and spelt in given.keys:
+    if flow is not TOOLS and spelt in given.keys and name == flow.environment:
         given.silence([spelt], "told by the workflow")
 
 

@@ -86,13 +86,12 @@ KEYS: dict[str, Key] = {
     "workflow_args.max_length_agent": ignore(MEMORY),
     "workflow_args.async_mcts_batch": ignore(TREE),
     "workflow_args.mcts_eval": ignore(TREE),
-    "workflow_args.max_num_nodes": ignore(TREE),
-    "workflow_args.eval_max_num_nodes": ignore(TREE),
+    "workflow_args.max_num_nodes": read("workflow.nodes"),
+    "workflow_args.eval_max_num_nodes": read("workflow.evaluation_nodes"),
     "workflow_args.save_path": ignore(TREE),
     "workflow_args.models.name": ignore(TREE),
     "workflow_args.models.temperature": ignore(TREE),
-    "workflow_args.algo.class_name": ignore(TREE),
-    "workflow_args.algo.params.model_selection_strategy": ignore(TREE),
+    "workflow_args.algo": read("workflow.posterior"),
     "tools_config.tools": read(
         "team.*.tools", but="of a tool its base_url, timeout and topk; its server bounds the rate"
     ),

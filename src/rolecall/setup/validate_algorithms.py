@@ -82,10 +82,13 @@ def _check_groups(config: Config, flow: Workflow, algorithm: Algorithm, name: st
     if algorithm.answers_data:
         yield f"rollout.data: {name} compares its own answers with demonstrations; set it to a file"
         return
-    if size < algorithm.min_group:
+    least = algorithm.least_attempts(flow.is_group)
+    if size < least:
+        counted = "; with algorithm.count=turn one is enough for this workflow"
+        helps = flow.is_group and getattr(algorithm, "count", "turn") != "turn"
         yield (
             f"rollout.group_size: {name} compares attempts at one task and needs "
-            f"at least {algorithm.min_group} (it is {size})"
+            f"at least {least} (it is {size}){counted if helps else ''}"
         )
     alone = num_candidates(config, flow) == 1
     if algorithm.needs_candidates and alone:

@@ -117,7 +117,8 @@ class Collector:
             step=step,
             group_size=self.run.config.rollout.group_size,
             min_group=max(
-                algorithm_group.algorithm.min_group for algorithm_group in self.run.algorithm_groups
+                algorithm_group.algorithm.least_attempts(self.run.context.workflow.is_group)
+                for algorithm_group in self.run.algorithm_groups
             ),
             journal=journal,
             finished=finished,

@@ -35,6 +35,7 @@ class Workflow:
     calls_others: bool = False  # it may call agents that its source does not name
     candidates: bool = False  # it draws several answers to one prompt and plays one of them
     plays_candidates: bool = False  # it plays all of them
+    is_group: bool = False  # its turns answer one task and are paid each: an attempt is a group
     forks: bool = False  # it tries answers out in forks of the world
     parsers: dict[str, Parser] = field(default_factory=dict)  # role -> parser
     answers: bool = True  # its source returns something, be it None
@@ -53,6 +54,7 @@ def workflow(
     parsers: dict[str, Parser] | None = None,
     candidates: bool = False,
     plays_candidates: bool = False,
+    is_group: bool = False,
     forks: bool = False,
 ) -> Callable[[Play], Workflow]: ...
 
@@ -64,14 +66,15 @@ def workflow(
     parsers: dict[str, Parser] | None = None,
     candidates: bool = False,
     plays_candidates: bool = False,
+    is_group: bool = False,
     forks: bool = False,
 ) -> Workflow | Callable[[Play], Workflow]:
     """Make a workflow of an async function `(team, task, world, <options>)`.
 
     Roles are read from its source: every `team.NAME(...)` and `team.role("NAME")`. What else it
     needs is declared: `candidates` where it calls `team.NAME.candidates(...)`, `plays_candidates`
-    where it plays all of them, and `forks` where it calls `world.fork()`; `play_best` needs the
-    first and the last.
+    where it plays all of them, `is_group` where each turn is an answer to the task that is paid for
+    itself, and `forks` where it calls `world.fork()`; `play_best` needs candidates and forks.
     """
 
     def make(function: Play) -> Workflow:
@@ -87,6 +90,7 @@ def workflow(
             calls_others=calls_others,
             candidates=candidates,
             plays_candidates=plays_candidates,
+            is_group=is_group,
             forks=forks,
             parsers=parsers or {},
             answers=_returns(tree.body[0]),
