@@ -55,8 +55,6 @@ TRUE = {
 }
 # Refused keys with the name of an option here, that are something else.
 OTHERS = {
-    "marti: kl_target": "cory alone moves its coefficient",
-    "marti_v1: kl_target": "the same",
     "mrlm: grpo.gamma": "gigpo alone discounts among those that compare a group",
     "mrlm: policy_env.reward_clip": "the reason names the algorithms with such a bound",
 }

@@ -141,7 +141,8 @@ FILES = {
         MATH_TEAM,
         SEARCH_TEAM,
         MATH_TEAM | {f"{ACTOR}.use_kl_loss": True},
-        MATH_TEAM | {"algorithm.use_kl_in_reward": True, "trainer.logger": ["wandb"]},
+        MATH_TEAM | {"algorithm.use_kl_in_reward": True, "trainer.logger": ["wandb"],
+                     "algorithm.kl_ctrl.type": "adaptive"},
         MATH_TEAM | {"algorithm.adv_estimator": "gae", "algorithm.group_by_agent_id": False},
         MATH_TEAM | {"actor_rollout_ref.model.lora_rank": 8},
         MATH_TEAM | {f"{ACTOR}.optim.warmup_style": "cosine", "reward_model.enable": True},
@@ -156,6 +157,8 @@ FILES = {
         CHAIN_RUN,
         CHAIN_RUN | {"advantage_estimator": "gae", "lora_rank": 8, "use_wandb": "key"},
         CHAIN_RUN | {"use_kl_loss": True, "enable_vllm_is_correction": True},
+        CHAIN_RUN | {"enable_vllm_is_correction": True, "vllm_is_mode": "mask"},
+        CHAIN_RUN | {"kl_target": 6.0, "dynamic_filtering": True},
         CHAIN_RUN | {"advantage_estimator": "reinforce", "prompt_data": "a.json,b.json"},
         CHAIN_RUN | ONE | {"dynamic_filtering": True},
         CHAIN_RUN | MATHCHAT,
@@ -190,7 +193,8 @@ FILES = {
     "verl": [
         VERL,
         VERL | {f"{ACTOR}.use_kl_loss": True, f"{VAL}.do_sample": False},
-        VERL | {"algorithm.use_kl_in_reward": True, "data.filter_overlong_prompts": True},
+        VERL | {"algorithm.use_kl_in_reward": True, "data.filter_overlong_prompts": True,
+                "algorithm.kl_ctrl.type": "adaptive"},
         VERL | {"algorithm.adv_estimator": "gae", "critic.model.path": "c/d"},
         VERL | {"algorithm.adv_estimator": "gae", "critic.optim.warmup_style": "cosine"},
         VERL | {f"{ACTOR}.optim.warmup_style": "cosine", "reward_model.enable": True},
@@ -212,6 +216,7 @@ FILES = {
 }  # fmt: skip
 # Another value of a key than it has in the files above, where its default does not suggest one.
 OTHER = {
+    "dynamic_filtering_reward_range": [0.1, 0.9],
     "workflow_args.max_num_nodes": 4,
     "workflow_args.eval_max_num_nodes": 4,
     "workflow_args.algo": {"params": {"dist_type": "beta"}},
@@ -508,11 +513,40 @@ def test_each_estimator_of_dr_mas_becomes_its_algorithm(change, algorithm):
     check(found.config)
 
 
-def test_filtered_groups_are_refused_where_the_algorithm_filters_none():
-    key = "algorithm.filter_groups.enable"
+def test_groups_are_filtered_as_there_whatever_the_algorithm():
     for change in ({f"{ACTOR}.policy_loss.loss_mode": "gspo"}, {}):
-        found = translate(MATH_TEAM | {key: True} | change, FRAMEWORKS["drmas"])
-        assert [line.key for line in found.refused_lines] == [key]
+        values = MATH_TEAM | {"algorithm.filter_groups.enable": True} | change
+        imported = translate(values, FRAMEWORKS["drmas"])
+        assert not imported.refused_lines
+        assert imported.config["rollout"]["group_filter"] == {}
+    values = CHAIN_RUN | {"dynamic_filtering": True, "dynamic_filtering_reward_range": [0.1, 0.9]}
+    imported = translate(values, FRAMEWORKS["marti"])
+    assert imported.config["rollout"]["group_filter"] == {"above": 0.1, "below": 0.9}
+    check(imported.config)
+
+
+def test_bounds_of_a_correction_are_those_that_are_there():
+    """A mask without a lower bound has one over the upper one; a veto is always on there."""
+    values = CHAIN_RUN | {"enable_vllm_is_correction": True, "vllm_is_truncated_threshold": 4}
+    algorithm = translate(values, FRAMEWORKS["marti"]).config["algorithm"]
+    assert (algorithm["correction_high"], algorithm["correction_veto"]) == (4, 1e-4)
+    assert "correction_low" not in algorithm
+    masked = values | {"vllm_is_mode": "mask"}
+    imported = translate(masked, FRAMEWORKS["marti"]).config
+    assert imported["algorithm"]["correction_low"] == 0.25
+    check(imported)
+
+
+def test_a_target_of_the_kl_and_the_warmup_of_a_critic_are_kept():
+    values = CHAIN_RUN | {"advantage_estimator": "gae", "init_kl_coef": 0.1, "kl_target": 6.0}
+    values |= {"use_kl_loss": False, "critic_pretrain": "c/d", "freezing_actor_steps": 3}
+    config = translate(values, FRAMEWORKS["marti"]).config
+    assert (config["algorithm"]["kl_target"], config["algorithm"]["horizon"]) == (6.0, 10_000)
+    assert config["trainer"]["critic_warmup"] == 3
+    lines = translate(values | {"use_kl_loss": True}, FRAMEWORKS["marti"]).refused_lines
+    assert [line.key for line in lines] == ["kl_target"]
+    headed = translate(values | {"critic_pretrain": None}, FRAMEWORKS["marti"]).refused_lines
+    assert [line.key for line in headed] == ["freezing_actor_steps"]
 
 
 def test_an_estimator_that_nobody_knows_becomes_no_other_algorithm():

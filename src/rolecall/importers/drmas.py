@@ -163,6 +163,14 @@ def _algorithm(given: Given, config: Tree) -> None:
         set_key(config, "algorithm.longest", NEVER)
     if name == "pass_at_k":
         _pass_at_k(given, config)
+    if given["algorithm.filter_groups.enable"] and name != "dapo":
+        set_key(config, "rollout.group_filter", {})
+    if name == "ppo_critic" and given["trainer.critic_warmup"]:
+        set_key(config, "trainer.critic_warmup", given["trainer.critic_warmup"])
+    elif name == "ppo" and given["trainer.critic_warmup"]:
+        given.refuse("trainer.critic_warmup", "a critic learns alone with critic.model.path only")
+    elif name not in ("ppo", "ppo_critic"):
+        given.silence(["trainer.critic_warmup"], f"{name} has no critic")
     _gigpo(given, config, name, by_agent=by_agent)
     reads = {
         "ppo": ("gamma", "lam"),
@@ -184,10 +192,9 @@ def _choose_algorithm(given: Given, *, by_agent: bool) -> str | None:
         "grpo_passk": "pass_at_k",
     }
     name = choose_algorithm(given, ESTIMATORS | own)
-    if given["algorithm.filter_groups.enable"]:
-        if name == "grpo":
-            return "dapo"
-        given.refuse("algorithm.filter_groups.enable", f"{name} does not filter groups")
+    if given["algorithm.filter_groups.enable"] and name == "grpo":
+        given.placed["algorithm.filter_groups.enable"] = "algorithm.name"
+        return "dapo"
     if by_agent and name in ("ppo", "ppo_critic"):
         given.refuse("algorithm.group_by_agent_id", "PPO compares with its values")
     return name

@@ -22,6 +22,7 @@ from rolecall.importers.marti_tools import build_environment, build_tools
 MAPPINGS = ("workflow_args", "tools_config", "reward_alloc")
 SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine",
              "cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}  # fmt: skip
+LEAST_RATE = 0.1  # of its peak, at which cosine_with_min_lr ends there
 MARKS = ("multi_agent_train_ppo_ray", "--workflow_func_path", "--workflow_args", "--agents",
          "--default_agent")  # fmt: skip
 DIFFERS = (
@@ -79,7 +80,8 @@ def build(given: Given) -> Tree:
     set_key(config, "algorithm.clip_low", low)
     set_key(config, "algorithm.clip_high", high)
     schedule = given.choose("lr_scheduler", SCHEDULES, "no such schedule")
-    set_policies(given, config, schedule=schedule or "constant")
+    least = LEAST_RATE if given["lr_scheduler"] == "cosine_with_min_lr" else 0.0
+    set_policies(given, config, schedule=schedule or "constant", min_lr_ratio=least)
     set_amounts(given, config, answers=count_answers(given, config, flow))
     sampling = {
         "temperature": given["eval_temperature"],

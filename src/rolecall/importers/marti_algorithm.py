@@ -38,6 +38,7 @@ CORRECTIONS = {
     ("sequence", "truncate"): "sequence_tis",
     ("token", "mask"): "token_mis",
     ("sequence", "mask"): "sequence_mis",
+    ("geometric", "truncate"): "geometric_tis",
     ("geometric", "mask"): "geometric_mis",
 }
 # Their names of rewards that compare an answer with those before it -> ours.
@@ -61,10 +62,7 @@ def build_algorithm(given: Given, config: Tree) -> str:
         config["algorithm"] = {"name": name, **GSPO[estimator]}
     elif loss != "ppo":
         given.refuse("policy_loss_type", f"no {loss} with {estimator}")
-    if name == "drmas" and len(config["team"]) == 1 and _filters(given):
-        name = "dapo"
-    elif _filters(given):
-        given.refuse(_filters(given), "dapo filters groups, of a team as a whole")
+    name = _filter_groups(given, config, name)
     set_key(config, "algorithm.name", name)
     if name == EDIT:
         given.edits["algorithm.name"] = f"an algorithm, {estimator} there"
@@ -92,6 +90,10 @@ def build_algorithm(given: Given, config: Tree) -> str:
         given.refuse("gamma", f"{name} discounts nothing")
     _bounds(given, config, name)
     _kl(given, config)
+    if (frozen := given["freezing_actor_steps"]) > 0 and name == "ppo_critic":
+        set_key(config, "trainer.critic_warmup", frozen)
+    elif frozen > 0:
+        given.refuse("freezing_actor_steps", "a critic learns alone with critic_pretrain only")
     return name
 
 
@@ -112,10 +114,21 @@ def _divide(given: Given, config: Tree, name: str) -> None:
         given.notes[key] = "their mean is not taken off either"
 
 
-def _filters(given: Given) -> str:
-    """Return the key that asks to leave out groups whose attempts earned the same; "" if none."""
+def _filter_groups(given: Given, config: Tree, name: str) -> str:
+    """Leave out groups as there; return the algorithm, which one agent's is if it does that."""
     names = ("dynamic_filtering", "filter_samples_by_reward")
-    return next((key for key in names if key in given.keys and given[key]), "")
+    key = next((key for key in names if key in given.keys and given[key]), "")
+    bounds = "dynamic_filtering_reward_range"
+    low, high = given[bounds] if bounds in given.keys else (0, 1)
+    if not key:
+        given.silence([bounds], "groups are not filtered")
+        return name
+    if name == "drmas" and len(config["team"]) == 1 and (low, high) == (0, 1):
+        given.placed[key] = "algorithm.name"
+        given.silence([bounds], "dapo leaves out groups whose attempts all earned the same")
+        return "dapo"
+    set_key(config, "rollout.group_filter", {"above": low, "below": high})
+    return name
 
 
 def _bounds(given: Given, config: Tree, name: str) -> None:
@@ -155,17 +168,34 @@ def build_correction(given: Given, config: Tree) -> None:
     if kind is None:
         given.refuse("vllm_is_level", f"no weight of this level in mode {given['vllm_is_mode']}")
     set_key(config, "algorithm.correction", kind or "token_tis")
+    high, low = given["vllm_is_truncated_threshold"], given["vllm_is_truncated_threshold_lower"]
+    set_key(config, "algorithm.correction_high", high)
+    set_key(config, "algorithm.correction_veto", given["vllm_is_veto_threshold"])
+    if given["vllm_is_mode"] == "mask":
+        set_key(config, "algorithm.correction_low", 1 / high if low is None else low)
+    else:
+        given.silence(["vllm_is_truncated_threshold_lower"], "vllm_is_mode is truncate")
 
 
 def _kl(given: Given, config: Tree) -> None:
     coefficient = given["init_kl_coef"]
     set_key(config, "algorithm.kl", coefficient)
     form = "kl_estimator" if "kl_estimator" in given.keys else "use_kl_estimator_k3"
+    adaptive = [key for key in ("kl_target", "kl_horizon") if key in given.keys]
     if not coefficient:
-        given.silence(["use_kl_loss", form], "init_kl_coef is 0")
+        given.silence(["use_kl_loss", form, *adaptive], "init_kl_coef is 0")
         return
     kind = {True: "k3", False: "k1"}.get(given[form], given[form])
     set_key(config, "algorithm.kl_in", "loss" if given["use_kl_loss"] else "reward")
+    target = given["kl_target"]
+    if target is None:
+        given.silence(adaptive, "kl_target is not set")
+    elif given["use_kl_loss"]:
+        given.refuse("kl_target", "only a KL in the reward follows a target: drop use_kl_loss")
+    else:
+        set_key(config, "algorithm.kl_target", target)
+        if "kl_horizon" in given.keys:
+            set_key(config, "algorithm.horizon", given["kl_horizon"])
     if given["use_kl_loss"]:
         set_key(config, "algorithm.kl_form", kind)
     elif kind != "k1":

@@ -62,10 +62,12 @@ def _extra_tests(given: Given) -> list[JsonValue] | None:
     return [f"{folder}/{name}.json" for name in listed]
 
 
-def set_policies(given: Given, config: Tree, *, schedule: str) -> None:
+def set_policies(given: Given, config: Tree, *, schedule: str, min_lr_ratio: float = 0.0) -> None:
     """Set how the weights of trained policies are stored and updated."""
     for name in trained_policies(config):
         config["policies"][name]["optimizer"] = {"schedule": schedule}
+        if min_lr_ratio:
+            config["policies"][name]["optimizer"]["min_lr_ratio"] = min_lr_ratio
         if given["lora_rank"]:
             config["policies"][name]["adapter"] = {
                 "rank": given["lora_rank"],

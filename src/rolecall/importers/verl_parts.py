@@ -37,6 +37,8 @@ def build_policy(given: Given, model: JsonValue, rate: JsonValue) -> Tree:
     style = given.choose(f"{ACTOR}.optim.warmup_style", SCHEDULES, "no such schedule")
     if style == "cosine":
         optimizer["schedule"] = style
+        if least := given[f"{ACTOR}.optim.min_lr_ratio"]:
+            optimizer["min_lr_ratio"] = least
     else:
         cosine = [f"{ACTOR}.optim.{name}" for name in ("min_lr_ratio", "num_cycles")]
         given.silence(cosine, "warmup_style is constant")
@@ -102,6 +104,8 @@ def _set_critic(given: Given, config: Tree, name: str) -> None:
         schedule = given.choose("critic.optim.warmup_style", SCHEDULES, "no such schedule")
         for critic in config["critics"].values():
             critic["optimizer"]["schedule"] = schedule or "constant"
+            if style == "cosine" and given["critic.optim.min_lr_ratio"]:
+                critic["optimizer"]["min_lr_ratio"] = given["critic.optim.min_lr_ratio"]
     if style != "cosine":
         given.silence(["critic.optim.min_lr_ratio"], "warmup_style is constant")
 
@@ -156,6 +160,12 @@ def _kl(given: Given, config: Tree) -> None:
     if in_reward and not in_loss:
         set_key(config, "algorithm.kl", given["algorithm.kl_ctrl.kl_coef"])
         set_key(config, "algorithm.kl_in", "reward")
+        if given["algorithm.kl_ctrl.type"] == "adaptive":
+            set_key(config, "algorithm.kl_target", given["algorithm.kl_ctrl.target_kl"])
+            set_key(config, "algorithm.horizon", given["algorithm.kl_ctrl.horizon"])
+        else:
+            adaptive = ["algorithm.kl_ctrl.target_kl", "algorithm.kl_ctrl.horizon"]
+            given.silence(adaptive, "kl_ctrl.type is fixed")
     else:
         unread = [key for key in KEYS if key.startswith("algorithm.kl_")]
         given.silence(unread, "use_kl_in_reward is not set")
