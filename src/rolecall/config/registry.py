@@ -83,6 +83,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "correct": "rolecall.rewards.correct:correct",
         "diversity": "rolecall.rewards.diversity:Diversity",
         "format": "rolecall.rewards.format:format_share",
+        "majority": "rolecall.rewards.majority:Majority",
         "matpo": "rolecall.rewards.planner_workers:Matpo",
         "mgrpo": "rolecall.rewards.planner_workers:MGrpo",
         "mrlm_code": "rolecall.rewards.mrlm:Code",

@@ -219,6 +219,8 @@ def build_rewards(given: Given, config: Tree, flow: Flow) -> None:
         config["rewards"] = {"own_answers": own}
     if shape and flow is DEBATE:
         set_key(config, "workflow.earns", "outcome")  # the reward pays the answers instead
+    if flow is TOOLS and given["reward_alloc.use_ttrl"]:
+        config["rewards"] = {"majority": 1.0}
     if given["reward_pretrain"] and not flow.coached:
         config["rewards"] = {"reward_model": {"model": given["reward_pretrain"]}}
 

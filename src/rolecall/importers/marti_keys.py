@@ -11,7 +11,6 @@ LEARNER = "learner.tokens_per_batch bounds a forward pass"
 REWARDS = "a reward of your own may ask a server: docs/extend.md"
 PROMPTS = "prompts are never cut: one that is too long is an error of its episode"
 CALLS = "calls are made as they come; a tool's server bounds them"
-TTRL = "no reward by what most attempts at a task answer; majority_vote votes within an attempt"
 CONTINUES = "a second start in the folder of a run continues it"
 ROLE = "agents say theirs"
 QUESTIONS = ("question", "prompt", "problem", "input", "messages")
@@ -63,7 +62,7 @@ KEYS: dict[str, Key] = {
     "reward_alloc.name": read("rewards.own_answers.shape", "margin"),
     "reward_alloc.alpha": read("rewards.own_answers.alpha", 0.5),
     "reward_alloc.beta": read("rewards.own_answers.final", 0.5),
-    "reward_alloc.use_ttrl": refuse(TTRL, False),
+    "reward_alloc.use_ttrl": read("rewards.majority", False),
     "evaluate_mcts_methods": ignore("rolecall eval evaluates a team as its config has it"),
     "eval_save_path": ignore("evaluations lie in the run folder"),
     "is_api_model": read("policies.*.engine"),

@@ -17,7 +17,6 @@ from rolecall.importers.marti_keys import (
     REWARDS,
     SHARDS,
     TRUTHS,
-    TTRL,
 )
 from rolecall.importers.marti_prompts import BOXED
 
@@ -107,7 +106,7 @@ KEYS: dict[str, Key] = {
     "reward_alloc.name": read("rewards.own_answers.shape"),
     "reward_alloc.alpha": read("rewards.own_answers.alpha", 0.5),
     "reward_alloc.beta": read("rewards.own_answers.final", 0.5),
-    "reward_alloc.use_ttrl": refuse(TTRL, False),
+    "reward_alloc.use_ttrl": read("rewards.majority", False),
     "credit_model": refuse(CREDIT),
     **dict.fromkeys(
         ("credit_ref_num_nodes", "credit_ref_num_gpus_per_node", "credit_num_nodes",
