@@ -29,6 +29,7 @@ SHOWS = {
     "plan": ["measuring what batches keep"],
     "simulate": ["calibrating on", r"simulating on 2 numbers of GPUs: \d of 8 placements"],
     "eval": [r"playing test tasks: \d of \d+ attempts"],
+    "ask": ["loading models", r"answering: 3 of 3 rows"],
     "crossplay": [r"playing test tasks: \d of \d+ attempts"],
     "collect": [r"collect: playing: \d of 2 attempts|playing .*\d of \d+ attempts"],
     "data": [r"writing train.jsonl: \d+ rows", "checking 3 rows of train", "reading 4 references"],
@@ -45,7 +46,7 @@ SHOWS = {
 # Those that are quick, and those that show their own progress or serve until they are ended.
 OTHERS = {
     "show", "compare", "import", "info", "fetch", "tiny build", "serve environments",
-    "serve sandbox", "serve search", "serve team", "watch",
+    "serve sandbox", "serve search", "serve team", "watch", "export",
 }  # fmt: skip
 
 
@@ -84,6 +85,7 @@ def arguments(model_folder, tmp_path_factory) -> dict[str, tuple[object, ...]]:
         "plan": ("math",),
         "simulate": (write_run(place / "simulated", model_folder), "--gpus", "2..3"),
         "eval": (run,),
+        "ask": (run, "--prompts", place / "train.jsonl", "-o", place / "answers.jsonl"),
         "crossplay": (run, run),
         "collect": (file, *SHORT, "--output", place / "rows.jsonl"),
         "data": ("gsm8k", *sources, "--output", place / "data"),

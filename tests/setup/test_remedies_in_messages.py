@@ -43,6 +43,11 @@ CASES = {
         "algorithm": "reinforce", "rewards": {"correct": 1.0, "diversity": 0.5},
         "rollout": {"groups": 2, "group_size": 1},
     },
+    "one tree whose answers are compared with other attempts": {
+        "workflow": {"name": "ab_mcts", "nodes": 4}, "algorithm": "grpo",
+        "team": {name: {"role": "solver"} for name in ("left", "right", "last")},
+        "environment": {"name": "math"}, "rollout": {"groups": 1, "group_size": 1},
+    },
     "carried groups without staleness": {"rollout": {"carry": 1, "deadline_s": 10.0}},
     "greedy attempts that are all the same": {
         "evaluation": {"greedy": True, "samples": 2, "k": None}

@@ -50,8 +50,8 @@ RARE_KEYS: dict[str, Key] = {
     ),
     **{f"{REF}.{name}": ignore(SHARDS) for name in BY_PROCESS},
     **{
-        f"{part}.{name}": ignore(LEARNER)
-        for part in (REF, ROLLOUT)
+        f"{section}.{name}": ignore(LEARNER)
+        for section in (REF, ROLLOUT)
         for name in ("log_prob_micro_batch_size", "log_prob_use_dynamic_bsz",
                      "log_prob_max_token_len_per_gpu")
     },

@@ -135,12 +135,14 @@ def _set_sandbox(
     """Set where the agents' programs run: the environment's sandbox, or the tool python."""
     wall_s = float(tool.get("timeout", 30))
     if is_unknown(tool.get("base_url")):
-        place = "environment.url" if "data_science" in str(config["environment"]) else "python.url"
+        url_key = (
+            "environment.url" if "data_science" in str(config["environment"]) else "python.url"
+        )
         given.warn(
             "tools_config.tools",
             f"{name}: the script computes the address of its SandboxFusion "
             f"({show_value(tool['base_url'])}); programs run in a sandbox of this machine, or on "
-            f"a server that {place} names",
+            f"a server that {url_key} names",
         )
     if get_key(config, "environment.name") == "data_science":
         set_key(config, "environment.wall_s", wall_s)

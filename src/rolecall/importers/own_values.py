@@ -47,7 +47,7 @@ def give_own_values(given: Given, config: Tree, build: Build) -> None:
         config["rollout"][FILTERED] = True
     for own in given.own:
         ours = given.keys[own.listed].ours
-        if not any(get_key(config, place) is not None for place in places(config, ours)):
+        if not any(get_key(config, key) is not None for key in places(config, ours)):
             given.placed[own.listed] = ours.split(".*.")[-1]  # equal for all, so it is said once
 
 

@@ -13,6 +13,7 @@ from rolecall.core.json_types import JsonObject
 from rolecall.core.types import Episode
 from rolecall.data.files import Row, read_rows
 from rolecall.runs.trained_team import Team, TrainedTeam
+from rolecall.runtime.progress import Activity, activity
 from rolecall.runtime.visible_text import visible
 
 QUESTIONS = ("question", "prompt", "problem")
@@ -75,13 +76,15 @@ def _answer_rows(team: TrainedTeam, rows: list[Row], output: Path, *, number: in
     """Ask all questions at once, as many as the run plays, and write the rows in their order."""
     places = asyncio.Semaphore(team.context.concurrency)
 
-    async def answer(row: Row) -> JsonObject:
+    async def answer(row: Row, shown: Activity) -> JsonObject:
         async with places:
             episodes = await asyncio.gather(*(team.ask(_question(row)) for _ in range(number)))
+        shown.done += 1
         return {**row, "answers": [episode.answer for episode in episodes]}
 
     async def answer_all() -> list[JsonObject]:
-        return await asyncio.gather(*map(answer, rows))
+        with activity("answering", total=len(rows), unit="rows") as shown:
+            return await asyncio.gather(*(answer(row, shown) for row in rows))
 
     written = asyncio.run(answer_all())
     output.write_text(

@@ -149,8 +149,8 @@ async def ab_mcts(
         turn = await solvers[agent](task.prompt, *_feedback(parent.answer, refine))
         text = "" if turn.finish == "length" else turn.visible
         seen = await world.step(agent, text)
-        said = "" if seen.text == text else seen.text
-        tree.add(parent, Answer(turn, float(seen.team), said))
+        feedback = "" if seen.text == text else seen.text
+        tree.add(parent, Answer(turn, float(seen.team), feedback))
     return _finish(team, tree, gain=gain, siblings=siblings)
 
 
