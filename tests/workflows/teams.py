@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 from rolecall.agents.agent import Policy
 from rolecall.core.interfaces.engine import Sampling
@@ -14,6 +15,9 @@ from rolecall.grading.math.answers import extract
 from rolecall.models.loading import load_tokenizer
 from rolecall.rollout.episodes import RolloutContext, play
 from rolecall.runtime.call_tree import task_factory
+from rolecall.storage.episode_io import read_parquet
+from rolecall.training.evaluating import evaluate_run
+from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import agent
 
 TASK = Task("t", "What is 3+4?", "7")
@@ -86,3 +90,16 @@ def turns_of(episode: Episode, name: str) -> list[Turn]:
 def shown(turn: Turn) -> str:
     """All that an agent was told before it spoke."""
     return "\n".join(message.content for message in turn.messages)
+
+
+def play_test_tasks(config: dict, folder: Path) -> list[Episode]:
+    """Evaluate the untrained team of a config on its test tasks, and return what was played."""
+    trainer = trainer_of(config, folder / "run", Display())
+    file = folder / "played.parquet"
+
+    async def evaluate():
+        await trainer._resume()
+        await evaluate_run(trainer.run, trainer.run.test, file=file)
+
+    asyncio.run(evaluate())
+    return read_parquet(file)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from rolecall.algorithms.drmas import DrMas
@@ -11,13 +9,10 @@ from rolecall.algorithms.rloo import Rloo
 from rolecall.config.schema import Config
 from rolecall.core.types import Episode
 from rolecall.setup.plan import validate
-from rolecall.storage.episode_io import read_parquet
-from rolecall.training.evaluating import evaluate_run
 from rolecall.workflows.ab_mcts import Answer, Node, Tree, ab_mcts
 from rolecall.workflows.thompson import Gaussian
-from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import relay_config
-from tests.workflows.teams import play_team, shown, turns_of
+from tests.workflows.teams import play_team, play_test_tasks, shown, turns_of
 
 RIGHT, WRONG = "\\boxed{7}", "\\boxed{8}"
 
@@ -200,13 +195,5 @@ def test_an_algorithm_that_compares_attempts_needs_two(model_folder, algorithm, 
 
 
 def test_an_evaluation_has_a_tree_of_one_answer(model_folder, tmp_path):
-    trainer = trainer_of(team(model_folder, "drmas"), tmp_path / "run", Display())
-    file = tmp_path / "played.parquet"
-
-    async def evaluated():
-        await trainer._resume()
-        await evaluate_run(trainer.run, trainer.run.test, file=file)
-
-    asyncio.run(evaluated())
-    [episode] = read_parquet(file)
+    [episode] = play_test_tasks(team(model_folder, "drmas"), tmp_path)
     assert len(episode.turns) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from rolecall.algorithms.dpo import Dpo
@@ -13,12 +11,9 @@ from rolecall.config.schema import Config
 from rolecall.core.types import Episode
 from rolecall.demonstrations.data_set import make_rows
 from rolecall.setup.plan import validate
-from rolecall.storage.episode_io import read_parquet
-from rolecall.training.evaluating import evaluate_run
 from rolecall.workflows.malt import malt
-from tests.algorithms.test_every_algorithm import Display, trainer_of
 from tests.toy import relay_config
-from tests.workflows.teams import play_team, turns_of
+from tests.workflows.teams import play_team, play_test_tasks, turns_of
 
 # ALGORITHMS 2.21: rows are critiques, entries their refinements.
 G1, G2, G3 = ("101", "001", "111"), ("000", "100", "001"), ("110", "011", "000")
@@ -115,15 +110,7 @@ def team(folder, algorithm: str = "sft"):
 
 
 def test_an_evaluation_draws_chains_of_three(model_folder, tmp_path):
-    trainer = trainer_of(team(model_folder), tmp_path / "run", Display())
-    file = tmp_path / "played.parquet"
-
-    async def evaluated():
-        await trainer._resume()
-        await evaluate_run(trainer.run, trainer.run.test, file=file)
-
-    asyncio.run(evaluated())
-    [episode] = read_parquet(file)
+    [episode] = play_test_tasks(team(model_folder), tmp_path)
     assert [len(turns_of(episode, name)) for name in ROLES] == [3, 3, 3]
 
 

@@ -94,10 +94,9 @@ async def update(
 ) -> tuple[dict[str, Update], dict[str, float]]:
     """Pack and update every policy, then the critics; what each did.
 
-    In the first `trainer.critic_warmup` steps no policy is updated.
-    Policies whose learners compute in different places update at the same time, unless an algorithm
-    takes one after the other. `apart` computes in a thread of its own, so that the engine can go on
-    sampling.
+    In the first `trainer.critic_warmup` steps no policy is updated. Policies whose
+    learners compute in different places update at the same time, unless an algorithm takes one
+    after the other. `apart` computes in a thread of its own, so that the engine can go on sampling.
     """
     updates: dict[str, Update] = {}
 

@@ -11,7 +11,7 @@ Kind = Literal["gaussian", "beta"]
 
 
 class Posterior(Protocol):
-    """What is known of the mean score of a choice."""
+    """Estimates the mean score of a choice from the scores that it has had."""
 
     def observe(self, score: float) -> None:
         """Learn from a score."""
