@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -78,7 +77,3 @@ def _merge(saved: Path, folder: Path, config: Config, name: str) -> None:
     merged = PeftModel.from_pretrained(base, str(saved)).merge_and_unload()
     merged.save_pretrained(folder)
     load_tokenizer(policy.base, chat_template=policy.chat_template).save_pretrained(folder)
-    written = folder / "config.json"
-    values = json.loads(written.read_text())
-    values.pop("_name_or_path", None)  # a path of this machine
-    written.write_text(json.dumps(values, indent=2) + "\n")
