@@ -227,9 +227,8 @@ def test_one_pass_holds_its_states_queries_keys_values_and_gates():
 def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp_path):
     """Pages of the process, not bytes of tensors: holes that the allocator leaves count in them.
 
-    They are 28 % here, less than the most that is predicted; with three more tensors for each
-    adapted layer they were 74 %. PyTorch's products leave 12 %. Other work on the machine may add
-    to them (36 % were seen), so that the least of two processes is bounded.
+    The prediction allows 53 % of holes. Twenty processes left 26 to 39 % on an Intel Xeon, and 28 %
+    on AMD; with three more tensors for each adapted layer they were 74 %.
     """
     config = solo_config(bases[json.dumps(WIDE)])
     config["policies"]["a"]["adapter"] = {"rank": 32}
@@ -244,7 +243,7 @@ def test_the_process_grows_little_more_than_is_predicted_for_adapters(bases, tmp
         int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
         for _ in range(2)
     ]
-    assert 0.9 * of_tensors < min(grown) < 1.35 * of_tensors, (grown, of_tensors)
+    assert 0.9 * of_tensors < min(grown), (grown, of_tensors)
     assert max(grown) <= predicted < 1.25 * min(grown), (grown, predicted)
 
 
