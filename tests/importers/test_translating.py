@@ -158,7 +158,7 @@ FILES = {
         CHAIN_RUN | {"advantage_estimator": "gae", "lora_rank": 8, "use_wandb": "key"},
         CHAIN_RUN | {"use_kl_loss": True, "enable_vllm_is_correction": True},
         CHAIN_RUN | {"enable_vllm_is_correction": True, "vllm_is_mode": "mask"},
-        CHAIN_RUN | {"kl_target": 6.0, "dynamic_filtering": True},
+        CHAIN_RUN | {"kl_target": 6.0, "dynamic_filtering": True, "truncate_prompt": True},
         CHAIN_RUN | {"advantage_estimator": "reinforce", "prompt_data": "a.json,b.json"},
         CHAIN_RUN | ONE | {"dynamic_filtering": True},
         CHAIN_RUN | MATHCHAT,
@@ -177,7 +177,7 @@ FILES = {
     "marti_v1": [
         FIRST_RUN,
         FIRST_RUN | {"advantage_estimator": "gae", "lora_rank": 8, "use_wandb": "key"},
-        FIRST_RUN | {"use_kl_loss": True, "use_weave": True},
+        FIRST_RUN | {"use_kl_loss": True, "use_weave": True, "truncate_prompt": True},
         FIRST_RUN | {"advantage_estimator": "reinforce", "prompt_data": "a.json,b.json"},
         FIRST_RUN | {"agents": None, "agent_workflow": "base"},
         FIRST_DEBATE,
@@ -217,6 +217,7 @@ FILES = {
 # Another value of a key than it has in the files above, where its default does not suggest one.
 OTHER = {
     "dynamic_filtering_reward_range": [0.1, 0.9],
+    "data.truncation": "left",
     "workflow_args.max_num_nodes": 4,
     "workflow_args.eval_max_num_nodes": 4,
     "workflow_args.algo": {"params": {"dist_type": "beta"}},
@@ -560,9 +561,25 @@ def test_long_prompts_are_left_out_where_they_are_there():
     limited = {"data.max_prompt_length": 8192, "data.truncation": "middle"}
     config = translate(MATH_TEAM | limited, FRAMEWORKS["drmas"]).config
     assert "max_prompt_tokens" not in config["rollout"]
+    cut = {"max_tokens": 8192, "side": "middle"}
+    assert [agent["truncation"] for agent in config["team"].values()] == [cut, cut]
     limited["data.filter_overlong_prompts"] = True
     config = translate(MATH_TEAM | limited, FRAMEWORKS["drmas"]).config
     assert config["rollout"]["max_prompt_tokens"] == 8192
+
+
+@pytest.mark.parametrize(
+    ("file", "framework", "side"),
+    [
+        (CHAIN_RUN, "marti", "left"),
+        (FIRST_RUN, "marti_v1", "right"),
+        (FIRST_RUN | {"async_workflow": True}, "marti_v1", "left"),
+    ],
+)
+def test_marti_cuts_prompts_where_its_version_does(file, framework, side):
+    limited = file | {"truncate_prompt": True, "prompt_max_len": 99}
+    for agent in translate(limited, FRAMEWORKS[framework]).config["team"].values():
+        assert agent["truncation"] == {"max_tokens": 99, "side": side}
 
 
 def test_marti_agents_keep_the_lines_of_their_prompts_that_name_no_variable():
@@ -683,7 +700,7 @@ def test_no_value_is_said_to_be_the_default_that_is_not():
 
 def test_what_is_not_the_same_there_is_said_in_the_file_that_is_made():
     text = render(translate(MATH_TEAM, FRAMEWORKS["drmas"]), [Path("run.sh")])
-    for what in ("A prompt that is longer", "Chinese character", "micro-batch"):
+    for what in ("Chinese character", "micro-batch"):
         assert what in text
 
 

@@ -12,6 +12,7 @@ from rolecall.core.interfaces.critic import Chooser, Judge
 from rolecall.core.interfaces.engine import Engine, Sampling
 from rolecall.core.interfaces.environment import Observation
 from rolecall.core.interfaces.tool import Tool
+from rolecall.core.prompt_truncation import PromptTruncation
 from rolecall.core.tags import encodable
 from rolecall.core.types import Message, Turn
 from rolecall.tools.call_parsing import CLOSE, OPEN, describe_tools
@@ -68,6 +69,7 @@ class Agent:
     role: str  # which of the workflow's roles it plays; several agents may play one
     system: str = ""
     sampling: Sampling = field(default_factory=Sampling)
+    truncation: PromptTruncation | None = None
     parser: Parser | None = None
     memory: bool = False  # its earlier exchanges of the episode stand before each new call
     trainable: bool = True

@@ -213,7 +213,8 @@ class Member:
         return turn
 
     def count_tokens(self, messages: list[Message], *, tools: list[Tool]) -> int:
-        """Return the length of the prompt that `reply` would make; 0 for a policy without tokens.
+        """Return the length of the prompt that `reply` would make, before it is cut; 0 for a policy
+        without tokens.
 
         Raises ValueError for messages that the chat template does not take.
         """
@@ -308,7 +309,7 @@ class Member:
         # A coach judges an action by what there was when it was taken, not by the end.
         files = dict(tools_here.file_sizes) if tools_here is not None else {}
         with call_tree.enter_scope(path, barrier=here.barrier):
-            prompt = self._prompt(messages, tools or [])
+            prompt = self._truncate(self._prompt(messages, tools or []))
             turns = [
                 Turn(
                     id=f"{episode.id}/{'.'.join(map(str, call_path))}",
@@ -355,6 +356,14 @@ class Member:
             options=policy.template,
             tools=[tool.schema for tool in tools] if native else None,
         )
+
+    def _truncate(self, prompt: Ids | None) -> Ids | None:
+        """Return the prompt [P] within the agent's limit, and count it if it was cut."""
+        truncation = self.agent.truncation
+        if prompt is None or truncation is None or len(prompt) <= truncation.max_tokens:
+            return prompt
+        self.team._episode.count("prompts_cut")
+        return truncation.cut(prompt)
 
     def _record(self, turn: Turn, said: Completion | Answer) -> None:
         agent = self.agent

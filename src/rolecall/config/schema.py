@@ -25,6 +25,7 @@ from rolecall.core.errors import ConfigError
 from rolecall.core.interfaces.engine import Sampling
 from rolecall.core.interfaces.tool import Format
 from rolecall.core.json_types import JsonObject, JsonValue, Options
+from rolecall.core.prompt_truncation import PromptTruncation
 
 MOST_STEPS = 1_000_000_000
 WRITTEN = "environment"  # rollout.data of demonstrations that the environment writes
@@ -106,6 +107,8 @@ class AgentConfig(Section):
     """System prompt."""
     sampling: Sampling = Sampling()
     """Sampling parameters of its turns."""
+    truncation: PromptTruncation | None = None
+    """Cut prompts that are too long; by default they are errors of their episodes."""
     parser: str | None = None
     """Import path of a function that reads its turns; by default the workflow's for the role."""
     invalid_penalty: float = Field(0.0, ge=0, le=1e6)

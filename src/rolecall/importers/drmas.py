@@ -34,7 +34,6 @@ UNREADABLE = {"solver_verifier": "approve", "search_team": "yes"}
 RIGHT = 0.5  # least reward of a right attempt, less what unreadable turns cost
 DIFFERS = (
     "An unreadable verdict counts as there: `on_unparsable` is approve for maths, yes for search.",
-    "A prompt that is longer than data.max_prompt_length is cut there; here it stays whole.",
     "A turn has its form if the last complete tag after its thinking can be read, in upper or "
     "lower case; there the first tag counts, also inside of thinking, in lower case, and any "
     "Chinese character makes a turn invalid.",

@@ -12,7 +12,6 @@ from rolecall.importers.verl_names import (
     MODEL,
     OWN,
     PACKED,
-    PROMPTS,
     ROLLOUT,
     ROWS,
     SHARDS,
@@ -66,7 +65,7 @@ SCRIPT_KEYS: dict[str, Key] = {
     "data.max_prompt_length": read("rollout.max_prompt_tokens", 512),
     "data.max_response_length": becomes("team.*.sampling.max_tokens", 512),
     "data.filter_overlong_prompts": read("rollout.max_prompt_tokens", False),
-    "data.truncation": ignore(PROMPTS),
+    "data.truncation": read("team.*.truncation.side", "error"),
     "data.return_raw_chat": ignore("conversations are kept as they are"),
     "data.return_full_prompt": ignore("prompts are in the run folder"),
     "data.apply_chat_template_kwargs.enable_thinking": becomes(

@@ -154,6 +154,13 @@ def show_value(value: JsonValue) -> str:
     return str(value).replace(UNKNOWN, "")
 
 
+def set_truncation(config: Tree, *, max_tokens: int, side: str) -> None:
+    """Cut the prompts of every agent whose policy has a tokenizer."""
+    for agent in config["team"].values():
+        if "model" not in config["policies"].get(agent["policy"], {}).get("engine", {}):
+            agent["truncation"] = {"max_tokens": max_tokens, "side": side}
+
+
 def set_key(config: Tree, ours: str, value: JsonValue) -> None:
     """Set a dotted key: put({}, "a.b", 1) makes {"a": {"b": 1}}."""
     *path, last = ours.split(".")

@@ -13,6 +13,7 @@ from rolecall.importers.marti_run import (
     set_amounts,
     set_evaluation,
     set_policies,
+    set_prompt_limit,
     set_rows,
     set_trackers,
 )
@@ -83,6 +84,7 @@ def build(given: Given) -> Tree:
     least = LEAST_RATE if given["lr_scheduler"] == "cosine_with_min_lr" else 0.0
     set_policies(given, config, schedule=schedule or "constant", min_lr_ratio=least)
     set_amounts(given, config, answers=count_answers(given, config, flow))
+    set_prompt_limit(given, config, side="left")
     sampling = {
         "temperature": given["eval_temperature"],
         "max_tokens": given["eval_generate_max_len"],

@@ -9,7 +9,7 @@ ENGINE = "the embedded engine needs no such key; those of `engine: vllm` are in 
 SHARDS = "learner.name: fsdp shards weights, learner.offload keeps moments off the GPU"
 LEARNER = "learner.tokens_per_batch bounds a forward pass"
 REWARDS = "a reward of your own may ask a server: docs/extend.md"
-PROMPTS = "prompts are never cut: one that is too long is an error of its episode"
+PROMPTS = "truncate_prompt is not set: a prompt that leaves no room ends its episode"
 CALLS = "calls are made as they come; a tool's server bounds them"
 CONTINUES = "a second start in the folder of a run continues it"
 ROLE = "agents say theirs"
@@ -145,8 +145,8 @@ KEYS: dict[str, Key] = {
     "l2": becomes("policies.*.optimizer.weight_decay", 0.0),
     "generate_max_len": becomes("team.*.sampling.max_tokens", 1024),
     "eval_generate_max_len": read("evaluation.sampling.max_tokens", 1024),
-    "prompt_max_len": ignore(PROMPTS),
-    "truncate_prompt": ignore(PROMPTS),
+    "prompt_max_len": read("team.*.truncation.max_tokens", 1024),
+    "truncate_prompt": read("team.*.truncation.side", False),
     "max_len": ignore("told by the model's own config"),
     "temperature": becomes("team.*.sampling.temperature", 1.0),
     "eval_temperature": read("evaluation.sampling.temperature", 0.6),

@@ -9,10 +9,11 @@ from rolecall.importers.keys import (
     get_key,
     is_unknown,
     set_key,
+    set_truncation,
     show_value,
     trained_policies,
 )
-from rolecall.importers.marti_keys import NEVER, QUESTIONS, TRUTHS
+from rolecall.importers.marti_keys import NEVER, PROMPTS, QUESTIONS, TRUTHS
 
 
 def set_rows(given: Given, config: Tree, *, test: JsonValue) -> None:
@@ -78,6 +79,14 @@ def set_policies(given: Given, config: Tree, *, schedule: str, min_lr_ratio: flo
         given.silence(["lora_alpha", "target_modules", "lora_dropout"], "lora_rank is 0")
     if given["bf16"]:
         set_key(config, "learner.dtype", "bfloat16")
+
+
+def set_prompt_limit(given: Given, config: Tree, *, side: str) -> None:
+    """Cut long prompts where the file asks for it. `side`: where that version removes tokens."""
+    if given["truncate_prompt"]:
+        set_truncation(config, max_tokens=given["prompt_max_len"], side=side)
+    else:
+        given.silence(["prompt_max_len", "truncate_prompt"], PROMPTS)
 
 
 def set_amounts(given: Given, config: Tree, *, answers: int, warmup: int | None = None) -> None:

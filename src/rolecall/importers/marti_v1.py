@@ -13,6 +13,7 @@ from rolecall.importers.marti_run import (
     set_amounts,
     set_evaluation,
     set_policies,
+    set_prompt_limit,
     set_rows,
     set_trackers,
 )
@@ -48,6 +49,8 @@ def build(given: Given) -> Tree:
         warmup = math.ceil(warmup)
         given.silence(["lr_warmup_ratio"], "lr_warmup_steps says it")
     set_amounts(given, config, answers=answers, warmup=warmup)
+    # vLLM cuts the prompts of an asynchronous workflow, and keeps their end.
+    set_prompt_limit(given, config, side="left" if given["async_workflow"] else "right")
     _set_tests(given, config)
     set_trackers(given, config)
     return config

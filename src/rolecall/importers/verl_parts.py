@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rolecall.core.json_types import JsonValue
 from rolecall.importers.drmas_keys import KEYS
-from rolecall.importers.keys import Given, Tree, is_unknown, set_key, show_value
+from rolecall.importers.keys import Given, Tree, is_unknown, set_key, set_truncation, show_value
 from rolecall.importers.verl_names import ACTOR, MODEL, NEVER, PROMPTS, ROLLOUT
 
 ESTIMATOR, LOSS = "algorithm.adv_estimator", f"{ACTOR}.policy_loss.loss_mode"
@@ -187,7 +187,9 @@ def set_amounts(given: Given, config: Tree, *, samples: str) -> None:
     limit = ("data.max_prompt_length", "data.filter_overlong_prompts")
     if given[limit[1]]:
         set_key(config, "rollout.max_prompt_tokens", given[limit[0]])
-    else:
+    if given["data.truncation"] != "error":
+        set_truncation(config, max_tokens=given[limit[0]], side=given["data.truncation"])
+    elif not given[limit[1]]:
         given.silence(limit, f"no task is left out; {PROMPTS}")
     save, every = given["trainer.save_freq"], given["trainer.test_freq"]
     if save is not None:

@@ -95,6 +95,7 @@ def make_agents(
             role=agent.role or name,
             system=agent.system,
             sampling=agent.sampling,
+            truncation=agent.truncation,
             parser=parsers[name],
             memory=agent.memory,
             trainable=agent.trainable,

@@ -40,6 +40,11 @@ def check_config(
                 f"team.{name}.policy: there is no policy {agent.policy!r}; "
                 f"{nearest(agent.policy, list(config.policies))}"
             )
+        elif agent.truncation and config.takes_text(agent.policy):
+            yield (
+                f"team.{name}.truncation: policy {agent.policy!r} is behind an API, and has no "
+                "tokenizer here to count with; remove it"
+            )
     for name in RESERVED:
         if name in config.team:
             yield f"team.{name}: workflows need this name themselves; choose another"
