@@ -13,6 +13,7 @@ from rolecall.data.known import DATA_SETS
 from rolecall.environments.data_science.rows import modelling_tasks
 from rolecall.environments.math.environment import MathEnvironment
 from rolecall.environments.math.rows import math_tasks
+from rolecall.environments.search.rows import search_tasks
 
 SAYS = r"Let's think step by step and output the final answer within \boxed{}."
 
@@ -95,3 +96,20 @@ def test_dsbench_has_a_train_split(tmp_path):
     found = collect_files(DATA_SETS["dsbench"], [str(train), str(test)])
     assert found == {"train": [train], "test": [test]}
     assert collect_files(DATA_SETS["dsbench"], [str(tmp_path)]) == found
+
+
+def test_a_file_may_have_its_own_names_of_columns(tmp_path):
+    row = {"puzzle": "1 + 1?", "result": "2", "answer": "three"}
+    path = write(tmp_path / "a.jsonl", row)
+    columns = {"question": "puzzle", "answer": "result"}
+    [task] = math_tasks(path, columns=columns)
+    assert (task.prompt, task.answer) == ("1 + 1?", "2")
+    [task] = search_tasks(path, columns=columns)
+    assert (task.prompt, task.answer) == ("1 + 1?", "2")
+    with pytest.raises(ValueError, match=r"a\.jsonl:1: no column .query. \(columns: puzzle"):
+        math_tasks(path, columns={"question": "query"})
+
+
+def test_names_of_columns_are_refused_where_no_file_is_read():
+    with pytest.raises(ValueError, match="columns has no effect, because no file is read"):
+        MathEnvironment(columns={"question": "puzzle"})

@@ -568,6 +568,13 @@ def test_long_prompts_are_left_out_where_they_are_there():
     assert config["rollout"]["max_prompt_tokens"] == 8192
 
 
+@pytest.mark.parametrize(("file", "framework"), [(CHAIN_RUN, "marti"), (FIRST_RUN, "marti_v1")])
+def test_columns_of_martis_rows_keep_their_names(file, framework):
+    named = file | {"input_key": "puzzle", "label_key": "result"}
+    columns = translate(named, FRAMEWORKS[framework]).config["environment"]["columns"]
+    assert columns == {"question": "puzzle", "answer": "result"}
+
+
 @pytest.mark.parametrize(
     ("file", "framework", "side"),
     [

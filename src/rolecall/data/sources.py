@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import overload
+from typing import Literal, overload
 
 from rolecall.core.interfaces.environment import ENDLESS
 from rolecall.core.types import Task
 from rolecall.data.tasks import unique
 
 GENERATED = "generated"
+Columns = dict[Literal["question", "answer"], str]  # the file's names of these two columns
 MOST_MIXED = 10_000  # tasks of an endless source that stands beside others
 Read = Callable[[str], Sequence[Task]]  # the tasks of one source
 
@@ -68,6 +69,16 @@ def generates(sources: dict[str, list[str]], *, test_size: int | None, **options
             f"write `{GENERATED}` in test"
         )
     return has_generated
+
+
+def check_columns(columns: Columns | None, sources: dict[str, list[str]]) -> dict[str, str]:
+    """Return the file's names of columns, by ours. Raises ValueError where no file is read."""
+    if columns and {*sources["train"], *sources["test"]} == {GENERATED}:
+        raise ValueError(
+            "columns has no effect, because no file is read; remove it, or name a file in train or "
+            "test"
+        )
+    return {str(name): column for name, column in (columns or {}).items()}
 
 
 def bound_tasks(tasks: Sequence[Task]) -> Sequence[Task]:

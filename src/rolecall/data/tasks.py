@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rolecall.core.json_types import JsonValue
@@ -22,20 +22,25 @@ class IncompleteRowError(ValueError):
 
 
 def read_tasks(
-    path: Path, make: Make, *, ids: Sequence[str] = ("id",), unseen: Collection[str] = ()
+    path: Path,
+    make: Make,
+    *,
+    ids: Sequence[str] = ("id",),
+    unseen: Collection[str] = (),
+    columns: Mapping[str, str] | None = None,
 ) -> list[Task]:
     """Read one task from each row, and report what is odd about the file.
 
     Rows without a question or a truth are left out and counted, unless most rows are. `unseen`:
-    columns that agents are not meant to see. Raises ValueError naming file and row for a row that
-    `make` refuses.
+    columns that agents are not meant to see; `columns`: the file's names of columns, by the names
+    that `make` reads. Raises ValueError naming file and row for a row that `make` refuses.
     """
     tasks: list[Task] = []
     first, num_incomplete = "", 0
     check = FileCheck(path, unseen=unseen)
     for name, where, row in named_rows(path, ids=ids):
         try:
-            task = make(row, name)
+            task = make(_rename(row, columns or {}), name)
         except IncompleteRowError as error:
             first, num_incomplete = first or f"{where}: {error}", num_incomplete + 1
             continue
@@ -56,6 +61,18 @@ def read_tasks(
         )
     check.report()
     return tasks
+
+
+def _rename(row: Row, columns: Mapping[str, str]) -> Row:
+    """Return a row with other names of columns: {"question": "q"} makes {"q": 1} {"question": 1}.
+
+    Raises IncompleteRowError where the row lacks one of them.
+    """
+    for column in columns.values():
+        if column not in row:
+            raise IncompleteRowError(f"no column {column!r} (columns: {', '.join(row)})")
+    rest = {column: value for column, value in row.items() if column not in columns.values()}
+    return {**rest, **{name: row[column] for name, column in columns.items()}}
 
 
 def is_blank(value: JsonValue) -> bool:

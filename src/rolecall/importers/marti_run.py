@@ -28,7 +28,7 @@ def set_rows(given: Given, config: Tree, *, test: JsonValue) -> None:
             rows = [str(row).rpartition("@")[2].strip() for row in rows]
             set_key(config, f"environment.{split}", rows[0] if len(rows) == 1 else rows)
     _set_shares(given, config)
-    _check_columns(given)
+    _set_columns(given, config)
 
 
 def _set_shares(given: Given, config: Tree) -> None:
@@ -44,12 +44,21 @@ def _set_shares(given: Given, config: Tree) -> None:
         given.refuse(key, "write environment: mixed, which has a weight for each of its parts")
 
 
-def _check_columns(given: Given) -> None:
-    """Refuse columns that are not found by their names; `label`, their default, is said to be one
-    to rename.
+def _set_columns(given: Given, config: Tree) -> None:
+    """Name columns that are not found by their names; `label`, their default, is said to be one to
+    rename.
     """
-    for key, names in (("input_key", QUESTIONS), ("label_key", (*TRUTHS, None, "label"))):
-        if given[key] not in names:
+    can_name = get_key(config, "environment.name") in ("math", "search")
+    for key, ours, names in (
+        ("input_key", "question", QUESTIONS),
+        ("label_key", "answer", (*TRUTHS, None, "label")),
+    ):
+        if given[key] in names:
+            continue
+        if can_name:
+            set_key(config, f"environment.columns.{ours}", given[key])
+            given.placed[key] = f"environment.columns.{ours}"
+        else:
             given.refuse(key, f"columns are {given.keys[key].because}; rename yours")
     if given["label_key"] == "label":
         given.notes["label_key"] = "rename the column label: answer"

@@ -14,7 +14,7 @@ from rolecall.core.json_types import JsonObject
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task, Turn
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import GENERATED, gather, generates, list_sources
+from rolecall.data.sources import GENERATED, Columns, check_columns, gather, generates, list_sources
 from rolecall.environments.math.demonstrations import demonstrate
 from rolecall.environments.math.generated import Generated, Kind, Level
 from rolecall.environments.math.rows import math_tasks
@@ -47,6 +47,7 @@ class MathEnvironment:
         where: JsonObject | None = None,
         answer: AnswerForm = "boxed",
         feedback: Feedback = "none",
+        columns: Columns | None = None,
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
         level: operations in a generated problem, or the fewest and the most of them: [1, 4]; by
@@ -62,6 +63,8 @@ class MathEnvironment:
         feedback: what an agent that acts sees of its answer, in workflows such as multi_turn: its
             own words (`none`), or whether the answer is right, wrong or could not be read
             (`verdict`). A right one ends the attempt then. The truth is never shown.
+        columns: names of the columns of files that hold question and answer, where they are other
+            than usual: {question: puzzle, answer: result}.
 
         Options of generated problems are errors where nothing is generated.
         """
@@ -85,6 +88,7 @@ class MathEnvironment:
         if self.where and {*named} == {GENERATED}:
             raise ValueError("where has no effect, because all problems are generated; remove it")
         self.answer, self.feedback = answer, feedback
+        self.columns = check_columns(columns, self.sources)
         self.judge = MathJudge()
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -95,7 +99,8 @@ class MathEnvironment:
 
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:
-                rows = math_tasks(locate(source, split=split), source=Path(source).stem)
+                path = locate(source, split=split)
+                rows = math_tasks(path, source=Path(source).stem, columns=self.columns)
                 return self._taken(rows, source)
             tasks = Generated(split, level=self.level, kinds=self.kinds, seed=0)
             return tasks[: self.test_size] if split == "test" else tasks

@@ -16,7 +16,7 @@ trains on stands in `info["instruction"]` instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,17 +51,21 @@ INSTRUCTION = re.compile(
 TYPOGRAPHY = re.compile(r"\\[,;:! ]|[\s$.,{}]")
 
 
-def math_tasks(path: Path, *, source: str | None = None) -> list[Task]:
+def math_tasks(
+    path: Path, *, source: str | None = None, columns: Mapping[str, str] | None = None
+) -> list[Task]:
     """Read the tasks of a file, in its order; columns but question, truth and id go to `info`.
 
     {"question": "1 + 1?", "answer": "It is 2.\\n#### 2", "level": 1} in sums.jsonl, line 4 ->
     Task("sums-4", "1 + 1?", "2", {"level": 1, "solution": "It is 2.\\n#### 2", "source": "sums"})
 
-    Rows without question or truth are left out, unless most are. Raises ValueError naming file and
-    row.
+    `columns`: the file's names of the columns `question` and `answer`. Rows without question or
+    truth are left out, unless most are. Raises ValueError naming file and row.
     """
     label = source or path.name.partition(".")[0]
-    return read_tasks(path, lambda row, name: _task(row, name, source=label), ids=IDS)
+    return read_tasks(
+        path, lambda row, name: _task(row, name, source=label), ids=IDS, columns=columns
+    )
 
 
 def duplicate_questions(train: Sequence[Task], test: Sequence[Task]) -> list[tuple[str, str]]:

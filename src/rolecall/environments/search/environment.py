@@ -12,7 +12,7 @@ from rolecall.core.interfaces.tool import Tool
 from rolecall.core.tags import find_tag
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
-from rolecall.data.sources import GENERATED, gather, generates, list_sources
+from rolecall.data.sources import GENERATED, Columns, check_columns, gather, generates, list_sources
 from rolecall.environments.search.demonstrations import demonstrate
 from rolecall.environments.search.generated import HopWorld
 from rolecall.environments.search.rows import search_tasks
@@ -51,6 +51,7 @@ class SearchEnvironment:
         hops: list[int] | None = None,
         corpus_size: int | None = None,
         test_size: int | None = None,
+        columns: Columns | None = None,
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
         url: server to search, or several that are asked in turn.
@@ -64,6 +65,8 @@ class SearchEnvironment:
         hops: facts that generated questions take; by default 1, 2 and 3.
         corpus_size: generated passages; by default 300.
         test_size: generated test questions; by default 200.
+        columns: names of the columns of files that hold question and answer, where they are other
+            than usual: {question: query, answer: gold}.
 
         Options of generated questions are errors where nothing is generated.
         """
@@ -77,6 +80,7 @@ class SearchEnvironment:
             raise ValueError(f"topk must be at least 1 (it is {topk})")
         self.hops, self.test_size = hops or [1, 2, 3], test_size or 200
         self.topk, self.metric = topk, metric
+        self.columns = check_columns(columns, self.sources)
         self.generated = HopWorld(num_passages=corpus_size or 300) if is_generated else None
         self.client = open_client(
             url=url,
@@ -96,7 +100,8 @@ class SearchEnvironment:
 
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:
-                return search_tasks(locate(source, split=split), source=Path(source).stem)
+                path = locate(source, split=split)
+                return search_tasks(path, source=Path(source).stem, columns=self.columns)
             assert self.generated is not None
             tasks = self.generated.tasks(split, hops=self.hops)
             return tasks[: self.test_size] if split == "test" else tasks

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rolecall.core.json_types import JsonValue
@@ -26,18 +26,24 @@ MARK = "Question:"
 FOUND_BY_SEARCH = ("context", "passage")  # columns that agents must not see
 
 
-def search_tasks(path: Path, *, source: str | None = None) -> list[Task]:
+def search_tasks(
+    path: Path, *, source: str | None = None, columns: Mapping[str, str] | None = None
+) -> list[Task]:
     """Return the tasks of a file, in its order; other columns go to `info`.
 
     {"id": "test_3", "question": "who wrote emma", "golden_answers": ["Jane Austen"]} ->
     Task("test_3", "who wrote emma?", "Jane Austen", {"source": ...})
 
-    Rows without question or truth are left out, unless most are. Raises ValueError naming file and
-    row.
+    `columns`: the file's names of the columns `question` and `answer`. Rows without question or
+    truth are left out, unless most are. Raises ValueError naming file and row.
     """
     label = source or path.name.partition(".")[0]
     return read_tasks(
-        path, lambda row, name: _task(row, name, source=label), ids=IDS, unseen=FOUND_BY_SEARCH
+        path,
+        lambda row, name: _task(row, name, source=label),
+        ids=IDS,
+        unseen=FOUND_BY_SEARCH,
+        columns=columns,
     )
 
 
