@@ -85,3 +85,11 @@ def test_rows_of_files_are_read_and_bad_ones_named(tmp_path):
 def test_options_without_effect_are_errors(options):
     with pytest.raises(ValueError, match="has no effect"):
         environment(**options)
+
+
+def test_the_topics_of_the_library_are_open_and_divided_among_the_splits():
+    environment = DebateEnvironment(train="topics", test="topics")
+    train, test = environment.tasks("train"), environment.tasks("test")
+    assert (len(train), len(test)) == (16, 8)
+    assert not {task.prompt for task in train} & {task.prompt for task in test}
+    assert all(task.answer is None and task.info["key_points"] for task in [*train, *test])

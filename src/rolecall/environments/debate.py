@@ -1,7 +1,7 @@
 """Poses propositions to debate, and turns a judge's word into who won and who lost.
 
 Generated propositions say what a calculation comes to, and half of them are wrong, so that it is
-known who should have won.
+known who should have won. `topics` are open questions that come with the library.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ from rolecall.data.tasks import IncompleteRowError, read_tasks
 from rolecall.environments.math.generated import Generated
 
 SIDES = ("for", "against")
+TOPICS = "topics"
+TEST_TOPICS = 8  # the last ones of the file
 
 
 class DebateEnvironment:
-    """Propositions that are `generated`, or rows of files: `proposition`, and `side` if known."""
+    """Propositions that are `generated`, `topics` that come with the library, or rows of files:
+    `proposition`, and `side` if known.
+    """
 
     def __init__(
         self,
@@ -34,7 +38,8 @@ class DebateEnvironment:
         level: int | None = None,
         test_size: int | None = None,
     ) -> None:
-        """train, test: `generated`, local files or hub data sets; one, or a list of several.
+        """train, test: `generated`, `topics`, local files or hub data sets; one, or a list of
+            several. The 24 topics have `key_points`, and 8 of them are for tests.
         level: operations in a generated proposition; by default 2.
         test_size: generated test propositions; by default 200.
 
@@ -51,6 +56,9 @@ class DebateEnvironment:
         """
 
         def read(source: str) -> Sequence[Task]:
+            if source == TOPICS:
+                topics = _propositions(Path(__file__).with_name("debate_topics.jsonl"))
+                return topics[-TEST_TOPICS:] if split == "test" else topics[:-TEST_TOPICS]
             if source != GENERATED:
                 return _propositions(locate(source, split=split))
             return Claims(split, self.level, ENDLESS if split == "train" else self.test_size)
