@@ -38,11 +38,13 @@ def test_texts_and_chat_messages_make_the_same_ids(solver, tmp_path):
         PAIR,
         {"prompt": said, "chosen": one[-1:], "rejected": two[-1:]},
         {"chosen": one, "rejected": two},
-    ]
+        {side: f"\n\nHuman: a?\n\nAssistant: {text}" for side, text in
+         (("chosen", "aaaa"), ("rejected", "zzzz"))},
+    ]  # fmt: skip
     groups = preferences(written(tmp_path / "r.jsonl", *rows), solver)
     pq.write_table(pa.Table.from_pylist([PAIR]), tmp_path / "r.parquet")
     groups += preferences(tmp_path / "r.parquet", solver)
-    assert len(groups) == 4
+    assert len(groups) == 5
     for better, worse in groups:
         assert (better.rewards, worse.rewards) == ({"team": 1.0}, {"team": 0.0})
         for mine, first in zip((better, worse), groups[0], strict=True):
@@ -62,6 +64,7 @@ def test_texts_and_chat_messages_make_the_same_ids(solver, tmp_path):
         ({"prompt": "a?", "chosen": "x", "rejected": "x"}, "chosen and rejected are the same"),
         ({"prompt": "a?", "chosen": "x", "rejected": ""}, "no pair: the row has no `rejected`"),
         ({**PAIR, "agent": "nobody"}, "no agent 'nobody'"),
+        ({"chosen": "\n\nHuman: a?", "rejected": "\n\nHuman: b?"}, "does not end with"),
         ({**PAIR, "prompt": 5}, "neither texts nor lists"),
         ({**PAIR, "prompt": [{"role": "assistant", "content": "x"}]}, "does not end with a user"),
     ],

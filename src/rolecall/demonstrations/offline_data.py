@@ -1,7 +1,8 @@
 """Reads groups of finished episodes from a file: data that nobody here sampled.
 
 Preferences have `prompt`, `chosen` and `rejected`, as texts or as lists of chat messages; with
-messages the prompt may be left out, and is then what both conversations begin with. Demonstrations
+messages the prompt may be left out, and is then what both conversations begin with, as with texts
+of the form "\\n\\nHuman: ...\\n\\nAssistant: ..." (Anthropic's hh-rlhf). Demonstrations
 have `prompt` and `completion`, likewise, or `messages`, of which all that an assistant says is
 imitated; messages with `weight: 0` are not, and stay in what later ones were shown. Any other
 weight, of a message or of a whole row, is how much it counts. What is
@@ -39,6 +40,7 @@ from rolecall.demonstrations.row_messages import (
     has_tool_calls,
     read_answer,
     read_messages,
+    read_transcript,
     read_weight,
     said_in,
 )
@@ -329,7 +331,7 @@ def _pair(row: JsonObject, place: str, agent: Agent) -> list[Said]:
     missing = [side for side, _ in SIDES if not row.get(side)]
     if missing:
         raise ValueError(f"{place}: no pair: the row has no `{missing[0]}`")
-    prompt, sides = row.get("prompt"), [row[side] for side, _ in SIDES]
+    prompt, sides = row.get("prompt"), [read_transcript(row[side]) for side, _ in SIDES]
     if prompt is None and isinstance(sides[0], list) and sides[0][:-1] == sides[1][:-1]:
         prompt = sides[0][:-1]
     messages = read_messages(prompt or [], place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from rolecall.core.json_types import JsonObject, JsonValue
@@ -11,6 +12,7 @@ from rolecall.demonstrations.weighted_spans import OWN, is_parts, read_spans
 from rolecall.tools.call_parsing import CLOSE, OPEN
 
 MOST_WEIGHT = 1000.0
+SPEAKER = re.compile(r"\n\n(Human|Assistant):")
 
 
 def read_answer(side: Any, place: str) -> Any:
@@ -22,6 +24,21 @@ def read_answer(side: Any, place: str) -> Any:
         return side
     read_messages(side, place)
     return said_in(side[-1], place)
+
+
+def read_transcript(side: Any) -> Any:
+    """Return the messages of a conversation that is written as one text; anything else as it is.
+
+    "\\n\\nHuman: Hi\\n\\nAssistant: Hello" makes a user's "Hi" and an assistant's "Hello".
+    """
+    if not isinstance(side, str) or not SPEAKER.match(side):
+        return side
+    _, *parts = SPEAKER.split(side)
+    roles = {"Human": "user", "Assistant": "assistant"}
+    return [
+        {"role": roles[speaker], "content": text.strip()}
+        for speaker, text in zip(parts[::2], parts[1::2], strict=True)
+    ]
 
 
 def read_messages(given: str | list[JsonObject], place: str) -> list[Message]:
