@@ -26,8 +26,18 @@ class Grading:
 def grade(submission: bytes | None, truth: Table, grading: Grading) -> float:
     """Return the score of predictions joined to the truth by their ids.
 
+    Raises Invalid as `align` does, or with a metric's own `kind`; ValueError if the truth itself is
+    at fault.
+    """
+    predictions = align(submission, truth, grading)
+    return evaluate(grading.metric, {name: truth[name] for name in grading.targets}, predictions)
+
+
+def align(submission: bytes | None, truth: Table, grading: Grading) -> Table:
+    """Return the predicted columns, whose rows stand in the order of the truth's.
+
     Raises Invalid, whose `kind` is one of missing, too_large, unreadable, columns, duplicate_ids,
-    missing_ids, extra_ids, empty, or a metric's own; ValueError if the truth itself is at fault.
+    missing_ids, extra_ids, empty.
     """
     if submission is None:
         raise Invalid("missing", "there is no submission")
@@ -43,7 +53,7 @@ def grade(submission: bytes | None, truth: Table, grading: Grading) -> float:
     ]
     if empty:
         raise Invalid("empty", f"column {empty[0]!r} has rows without a value")
-    return evaluate(grading.metric, {name: truth[name] for name in grading.targets}, predictions)
+    return predictions
 
 
 def _match_rows(given: Sequence[str], ids: Sequence[str]) -> list[int]:

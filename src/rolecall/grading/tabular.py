@@ -133,13 +133,14 @@ def _from_sklearn(name: str, **options: Any) -> Compute:
 
 def _positive(truth: Sequence[str]) -> NDArray[np.bool_]:
     """Return which rows are of the second of two classes, in the order of numbers or letters."""
-    classes = sorted(set(truth), key=_order)
+    classes = sorted(set(truth), key=label_order)
     if len(classes) != 2:
         raise ValueError(f"two classes are needed, the truth has {len(classes)}: {classes[:5]}")
     return np.array([value == classes[1] for value in truth])
 
 
-def _order(label: str) -> tuple[float, str]:
+def label_order(label: str) -> tuple[float, str]:
+    """Return what labels are sorted by: numbers by their value, before all others."""
     try:
         return float(label), label
     except ValueError:
@@ -167,7 +168,7 @@ def _classes_log_loss(truth: Sequence[Any], given: Sequence[Numbers]) -> float:
 
 
 def _f1(truth: Sequence[str], given: Sequence[str]) -> float:
-    classes = sorted(set(truth), key=_order)
+    classes = sorted(set(truth), key=label_order)
     predicted = np.array([value == classes[-1] for value in given])
     return float(_sklearn().f1_score(_positive(truth), predicted, zero_division=0.0))
 

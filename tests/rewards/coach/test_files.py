@@ -136,7 +136,11 @@ def test_the_truth_that_is_shown_is_the_metric_of_that_moment_and_no_path(task, 
     none = "submission.csv: no score (missing: there is no submission)"
     perfect = "submission.csv: 0"
     ends = "baseline: 2.23607\nbest: 0"
-    worth = [f"metric: rmse (lower is better)\n{now}\n{ends}" for now in (none, perfect)]
+    errors = "".join(f"\n{of}: 0" for of in ("mae", "rmse_percent_of_range", "rmse_percent_of_iqr"))
+    worth = [
+        f"metric: rmse (lower is better)\n{now}\n{ends}"
+        for now, ends in ((none, ends), (perfect, ends + errors))
+    ]
     assert sorted(shown) == sorted([worth[0]] * 3 + [worth[1]] * 2)
     assert not any("answers" in one.user or "3,0" in one.user for one in asked)
     assert all(

@@ -22,6 +22,7 @@ from rolecall.environments.data_science.rows import (
     read_truth,
     score_range,
 )
+from rolecall.grading.further_measures import further_measures
 from rolecall.grading.submissions import grade
 from rolecall.grading.tabular import Invalid, metric_named, normalise
 from rolecall.sandbox.base import Limits, Ran, Run
@@ -188,18 +189,21 @@ class DataScienceWorld(World):
     async def truth_text(self) -> str:
         """Return the submission's present value under the task's metric, for a coach.
 
-        Neither the held-out rows nor a path: "metric: rmse (lower is better)", and the values of
-        the submission, of the best constant and of a perfect answer.
+        Neither the held-out rows nor a path: "metric: rmse (lower is better)", the values of the
+        submission, of the best constant and of a perfect answer, and further measures.
         """
         metric = self.grading.metric
         better = "higher" if metric_named(metric).higher else "lower"
+        further: dict[str, float] = {}
         try:
             worth = f"{await self._raw():g}"
+            further = await self._further()
         except Invalid as invalid:
             worth = f"no score ({invalid.kind}: {invalid})"
         return (
             f"metric: {metric} ({better} is better)\n{SUBMISSION}: {worth}\n"
             f"baseline: {self.baseline:g}\nbest: {self.best:g}"
+            + "".join(f"\n{name}: {value:.4g}" for name, value in further.items() if name != metric)
         )
 
     async def _raw(self) -> float:
@@ -208,6 +212,11 @@ class DataScienceWorld(World):
         In a thread: a table may have 64 MB, and other episodes go on meanwhile.
         """
         return await asyncio.to_thread(grade, self.files.get(SUBMISSION), self.truth, self.grading)
+
+    async def _further(self) -> dict[str, float]:
+        """Return measures beside the task's metric. Raises Invalid."""
+        content = self.files.get(SUBMISSION)
+        return await asyncio.to_thread(further_measures, content, self.truth, self.grading)
 
     def _listing(self) -> str:
         return f"Files: {', '.join(sorted(self.files))}"
@@ -230,6 +239,8 @@ class DataScienceWorld(World):
         if math.isfinite(raw):
             episode.metrics["raw_score"] = raw
         episode.metrics["normalised_score"] = score
+        for name, value in (await self._further()).items():
+            episode.metrics[f"submission/{name}"] = value
         return {"team": min(1.0, score)}
 
 
