@@ -83,6 +83,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "correct": "rolecall.rewards.correct:correct",
         "diversity": "rolecall.rewards.diversity:Diversity",
         "format": "rolecall.rewards.format:format_share",
+        "judge": "rolecall.rewards.judge:JudgedAnswer",
         "majority": "rolecall.rewards.majority:Majority",
         "matpo": "rolecall.rewards.planner_workers:Matpo",
         "mgrpo": "rolecall.rewards.planner_workers:MGrpo",
