@@ -27,7 +27,7 @@ def set_rows(given: Given, config: Tree, *, test: JsonValue) -> None:
             rows = [str(row).rpartition("@")[2].strip() for row in rows]
             set_key(config, f"environment.{split}", rows[0] if len(rows) == 1 else rows)
     _set_shares(given, config)
-    _check_columns(given)
+    _check_columns(given, config)
 
 
 def _set_shares(given: Given, config: Tree) -> None:
@@ -43,10 +43,12 @@ def _set_shares(given: Given, config: Tree) -> None:
         given.refuse(key, "write environment: mixed, which has a weight for each of its parts")
 
 
-def _check_columns(given: Given) -> None:
+def _check_columns(given: Given, config: Tree) -> None:
     """Refuse columns that are not found by their names; `label`, their default, is said to be one
     to rename.
     """
+    if get_key(config, "environment.question") is not None:  # the environment names its columns
+        return
     for key, names in (("input_key", QUESTIONS), ("label_key", (*TRUTHS, None, "label"))):
         if given[key] not in names:
             given.refuse(key, f"columns are {given.keys[key].because}; rename yours")

@@ -21,7 +21,6 @@ from rolecall.importers.marti_keys import (
 from rolecall.importers.marti_prompts import BOXED
 
 CREDIT = "a credit model as MARTI trains one (implicit PRM, saliency) is no part of this library"
-JUDGE = "of a workflow in which a judge compares reviews"
 TREE = "of AB-MCTS"
 MEMORY = "of a workflow that keeps a memory from task to task"
 LABELS = "rows hold the right answers as a list: split a text of several before"
@@ -75,10 +74,10 @@ KEYS: dict[str, Key] = {
     "workflow_args.reward_outcome_weight": read("rewards.coach.w_outcome", 0.0),
     "workflow_args.use_weave": ignore(WEAVE),
     "workflow_args.weave_project": ignore(WEAVE),
-    "workflow_args.judge_weight": ignore(JUDGE),
-    "workflow_args.judge_template": ignore(JUDGE),
-    "workflow_args.score_parser": ignore(JUDGE),
-    "workflow_args.label_separator": ignore(JUDGE),
+    "workflow_args.judge_weight": read("rewards.judge.weight"),
+    "workflow_args.judge_template": read("rewards.judge.prompt"),
+    "workflow_args.score_parser": read("rewards.judge.score"),
+    "workflow_args.label_separator": read("environment.separator"),
     "workflow_args.memory_reward_style": ignore(MEMORY),
     "workflow_args.log_save_path": ignore(MEMORY),
     "workflow_args.max_length_mem": ignore(MEMORY),

@@ -36,16 +36,16 @@ from rolecall.rewards.coach.wording import REMINDER, TEMPLATE
 
 
 class Form(Protocol):
-    """What is asked about an action, and how the answer to it is read."""
+    """Declares how an action is asked about, and how the answer is read."""
 
     @property
     def reminder(self) -> str:
-        """What is added when an earlier answer could not be read."""
+        """The text that is added when an earlier answer could not be read."""
         ...
 
     @property
     def key(self) -> tuple[object, ...]:
-        """All that a score depends on beside the model and the prompt."""
+        """All that a score depends on, beside the model and the prompt."""
         ...
 
     def render(self, action: Action, *, nonce: str) -> Prompt:

@@ -26,7 +26,7 @@ class View(Section):
 
 
 class Tries(Section):
-    """How often an unreadable answer is asked for again, and how many scores may be missing."""
+    """Bounds the requests for one score, and the scores that may be missing."""
 
     retries: int = Field(2, ge=0)
     """New requests after an answer that cannot be read."""
