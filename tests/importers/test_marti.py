@@ -276,6 +276,15 @@ def test_only_what_the_workflow_says_itself_leaves_a_template(template, said):
     assert read_template(template) == said
 
 
+def test_a_server_of_rewards_keeps_its_address_and_a_file_of_python_is_refused():
+    url = "http://h:5000/get_reward"
+    config = translate(FIRST_RUN | {"remote_rm_url": [url]}, FRAMEWORKS["marti_v1"]).config
+    assert config["rewards"] == {"remote_model": {"url": url, "scores": "actions"}}
+    for several in (["http://h", "http://i"], "mine.py"):
+        made = translate(FIRST_RUN | {"remote_rm_url": several}, FRAMEWORKS["marti_v1"])
+        assert [line.key for line in made.refused_lines] == ["remote_rm_url"]
+
+
 # --- a judge of reviews ---
 
 WORKFLOWS = "marti/worlds/workflows"

@@ -96,6 +96,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "posted": "rolecall.rewards.posted:read_posted",
         "proposals": "rolecall.rewards.proposals:Proposals",
         "refined": "rolecall.rewards.refined:Refined",
+        "remote_model": "rolecall.rewards.remote_model:RemoteModel",
         "reward_model": "rolecall.rewards.reward_model:RewardModel",
     },
     "algorithm": {

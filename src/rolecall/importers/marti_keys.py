@@ -8,7 +8,6 @@ RAY = "where things run is said by cluster and learner.ranks"
 ENGINE = "the embedded engine needs no such key; those of `engine: vllm` are in docs/config.md"
 SHARDS = "learner.name: fsdp shards weights, learner.offload keeps moments off the GPU"
 LEARNER = "learner.tokens_per_batch bounds a forward pass"
-REWARDS = "a reward of your own may ask a server: docs/extend.md"
 PROMPTS = "prompts are never cut: one that is too long is an error of its episode"
 CALLS = "calls are made as they come; a tool's server bounds them"
 CONTINUES = "a second start in the folder of a run continues it"
@@ -73,7 +72,7 @@ KEYS: dict[str, Key] = {
     "training_mode": refuse("agents are trained with rewards", "rl"),
     "pretrain": read("policies.*.base"),
     "reward_pretrain": read("rewards.reward_model.model"),
-    "remote_rm_url": refuse(REWARDS),
+    "remote_rm_url": read("rewards.remote_model.url"),
     "critic_pretrain": read("critics.token.base"),
     "value_head_prefix": ignore("a value head is new"),
     "agent_func_path": refuse("write a workflow"),

@@ -14,7 +14,6 @@ from rolecall.importers.marti_keys import (
     PROMPTS,
     QUESTIONS,
     RAY,
-    REWARDS,
     SHARDS,
     TRUTHS,
 )
@@ -124,7 +123,7 @@ KEYS: dict[str, Key] = {
     "api_key": ignore("the engine's key_env names the variable with the key", secret=True),
     "api_base_url": read("policies.*.engine.url"),
     "reward_pretrain": read("rewards.reward_model.model"),
-    "remote_rm_url": refuse(REWARDS),
+    "remote_rm_url": read("rewards.remote_model.url"),
     "critic_pretrain": read("critics.token.base"),
     "value_head_prefix": ignore("a value head is new"),
     "save_path": ignore("policies lie in the run folder"),
