@@ -198,7 +198,9 @@ KEYS: dict[str, Key] = {
     "vllm_num_engines": read(
         "evaluation.samples", 4, but="each engine evaluates all tasks there"
     ),
-    "eval_aggregation": refuse("evaluations report avg@n and pass@k", "mean", "pass@k"),
+    "eval_aggregation": refuse(
+        "evaluations report avg@n, maj@n and pass@k", "mean", "pass@k", "majority_vote"
+    ),
     "eval_steps": read("evaluation.every", -1),
     "eval_before_training": ignore("a run evaluates before and after"),
     "eval_only": ignore("`rolecall eval FILE` evaluates without training"),

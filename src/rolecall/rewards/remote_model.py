@@ -79,7 +79,7 @@ class RemoteModel:
         answer = episode.task.answer
         label = "" if answer is None else targets(answer)[0]
         body = {
-            "query": [f"{prompt}\n\n{said}" for prompt, said in chats],
+            "query": [f"{prompt}\n\n{reply}" for prompt, reply in chats],
             "prompts": [prompt for prompt, _ in chats],
             "labels": [label] * len(chats),
         }

@@ -76,15 +76,15 @@ class PromptedForm:
 
         Raises FormatError if it states none.
         """
-        said = visible(text)
+        reply = visible(text)
         if isinstance(self.score, str):
-            stated = [match[1] for match in re.finditer(self.score, said)]
+            stated = [match[1] for match in re.finditer(self.score, reply)]
         else:
             # A longer word first: "not good" is not good.
             words = "|".join(map(re.escape, sorted(self.score, key=len, reverse=True)))
-            stated = re.findall(words, said, re.IGNORECASE)
+            stated = re.findall(words, reply, re.IGNORECASE)
         if not stated:
-            raise FormatError(f"no score at the end of {excerpt(said[-200:], 200)!r}")
+            raise FormatError(f"no score at the end of {excerpt(reply[-200:], 200)!r}")
         return Verdict(self._number(stated[-1]), text.strip(), scale=self.high)
 
     def _number(self, stated: str) -> float:
