@@ -109,7 +109,8 @@ class Tally:
         means of their means; "by_family" is there too where environments are mixed. avg@n is that
         of tasks with different numbers of attempts. maj@n is the share of tasks whose most frequent
         answer is right, where attempts give answers and there are several. Of an environment that
-        reads answers in several forms, "answer" has the share of right answers in each: {"strict": .., "lenient": ..}.
+        reads answers in several forms, "answer" has the share of right answers in each:
+        {"strict": .., "lenient": ..}.
         """
         sources: dict[str, list[TaskScore]] = defaultdict(list)
         families: dict[str, list[TaskScore]] = defaultdict(list)
