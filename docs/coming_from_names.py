@@ -119,7 +119,11 @@ MRLM: Names = [
         ["rolecall.rewards.mrlm_debate:Debate"],
         "the reward `mrlm_debate`, for comparisons, as it can be farmed; else a judge is an agent",
     ),
-    ("LLMJudge", ["rolecall.rewards.coach.judge:Judge"], ""),
+    (
+        "LLMJudge",
+        ["rolecall.rewards.judge:JudgedAnswer"],
+        "the reward `judge`; `coach` scores each action",
+    ),
     ("PPOTrainer", ["rolecall.algorithms.ppo:Ppo"], "algorithm: ppo"),
     ("GRPOTrainer", ["rolecall.algorithms.grpo:Grpo"], "algorithm: grpo"),
     ("DPOTrainer", ["rolecall.algorithms.dpo:Dpo"], "algorithm: dpo"),
@@ -235,9 +239,8 @@ MARTI: Names = [
     ),
     (
         "judge_workflow.py (ReviewRL)",
-        [],
-        "not here: a judge that compares two texts; `environment: llm` with `score: model` asks a "
-        "frozen model for the score of an episode",
+        ["rolecall.rewards.judge:JudgedAnswer"],
+        "the reward `judge`; `environment: {name: text, metric: review}` compares the rating",
     ),
     (
         "tool_manager",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 
 import pytest
 
 from rolecall.core.types import Episode, Task
 from rolecall.environments.text.environment import TextEnvironment
+from rolecall.grading.reviews import score_review
 from rolecall.grading.text import measure
 from rolecall.workflows.base import Workflow
 from rolecall.workflows.candidates import play_best
@@ -136,3 +138,48 @@ def test_the_better_of_two_drafts_is_played(model_folder):
     episode = play_in(environment, task, flow, team)
     assert [turn.chosen for turn in episode.turns] == [False, True]
     assert [turn.world_rewards["team"] for turn in episode.turns] == [0.0, 1.0]
+
+
+WHOLE = (
+    "<think>hm</think>\n## Summary\nIt counts.\n### Strengths\nIt is short.\n## Weaknesses\nFew.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (f"{WHOLE}Rating: 3, no, rating: 6", 1.0),
+        (f"{WHOLE}**Rating:** 6", 0.0),  # no number follows the word
+        (f"{WHOLE}Rating: 7", math.exp(-1 / 2.88)),
+        (f"{WHOLE}Rating: 8", 0.0),
+        (f"{WHOLE.replace('<think>hm</think>', '')}Rating: 6", 1 - 0.125),
+        (f"{WHOLE.replace('It counts.', '')}Rating: 6", 1 - 0.125),
+        ("Rating: 6", 0.5),
+        ("Rating: 7.0", math.exp(-1 / 2.88) - 0.5),
+        ("", 0.0),
+    ],
+)
+def test_a_review_scores_by_its_rating_and_its_sections(text, value):
+    assert score_review(text, 6.0) == pytest.approx(value)
+
+
+def test_a_reference_holds_a_review_and_behind_the_separator_its_rating(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"question": "A paper.", "reference": "Fine.|6"}))
+    files = {"train": str(file), "test": str(file)}
+    environment = TextEnvironment(**files, metric="review", separator="|")
+    [task] = environment.tasks("train")
+    assert (task.answer, task.info["rating"]) == ("Fine.", 6.0)
+    assert score(environment, task, f"{WHOLE}Rating: 6") == 1.0
+    assert score(environment, task, f"{WHOLE}Rating: 6", is_truncated=True) == 0.0
+    with pytest.raises(ValueError, match=r"rows\.jsonl.*needs a rating as its reference"):
+        TextEnvironment(**files, metric="review").tasks("train")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"separator": "|"}, "separator has no effect"), ({"metric": "review"}, "needs files")],
+)
+def test_a_rating_needs_files_and_a_separator_a_rating(options, message):
+    with pytest.raises(ValueError, match=message):
+        TextEnvironment(**options)

@@ -11,6 +11,7 @@ ROLES = {
     "single_math": ["generator"],
     "tool": ["generator"],
     "ab_mcts": ["generator", "generator"],
+    "judge": ["generator", "judge"],
 }
 ALONE = ("single_math",)  # their files have no underscore before `workflow`
 TEMPLATES = {
@@ -25,6 +26,7 @@ def script_v2(workflow: str, *, options: str = "", templates: bool = False, tool
     agents = ""
     names = []
     for number, role in enumerate(ROLES[workflow]):
+        tuned = "true" if role != "judge" else "false"
         template = f', \\"chat_template\\": {TEMPLATES[role]}' if templates else ""
         agents += f'''
 AGENT{number}="{{
@@ -32,7 +34,7 @@ AGENT{number}="{{
         \\"role\\": \\"{role}\\",
         \\"pretrain\\": \\"${{PRETRAIN}}\\",
         \\"save_path\\": \\"${{ROOT_DIR}}/outputs/${{EXP}}-agent{number}\\",
-        \\"is_tuning\\": true{template}
+        \\"is_tuning\\": {tuned}{template}
     }}
 }}"
 '''
@@ -175,6 +177,21 @@ SEARCH = {
         "type": "search_r1", "topk": 2, "timeout": 20,
         "base_url": "http://127.0.0.1:8000/retrieval"}}},
 }  # fmt: skip
+REVIEWS = {
+    "defaults": ["default", "_self_"],
+    "agent_workflow": "chain-of-agents",
+    "workflow_args": {"num_rounds": 1, "score_parser": "keywords", "judge_weight": 0.25,
+                      "label_separator": "||SCORE||",
+                      "judge_template": "<|im_start|>user\nOf {prompt}: {generated_answer} or "
+                                        "{label}? REVIEW_1_BETTER or {{REVIEW_2_BETTER}}\n"
+                                        "<|im_end|>\n"},
+    "tools_config": {"max_turns": 2, "num_workers": 16, "enable_metrics": True},
+    "chat_template": None,
+    "verify_task": "review_group",
+    "agents": [{"generator": {"role": "generator", "is_tuning": True, "is_reasoning_model": True}},
+               {"judge": {"role": "judge", "is_tuning": False, "pretrain": "models/judge",
+                          "generate_max_len": 256, "vllm_num_engines": 2}}],
+}  # fmt: skip
 COMMAND = """#!/bin/bash
 set -x
 MODEL_DIR=${{1}}
@@ -214,7 +231,7 @@ def write_repository(folder: Path) -> None:
     configs.mkdir(parents=True)
     (folder / "scripts").mkdir()
     files = {"default": DEFAULT, "ma_mad": DEBATE, "mathchat_with_coach": COACH, "tables": TABLES,
-             "tool_search": SEARCH}  # fmt: skip
+             "tool_search": SEARCH, "ma_reviews": REVIEWS}  # fmt: skip
     for name, values in files.items():
         (configs / f"{name}.yaml").write_text(json.dumps(values))
 

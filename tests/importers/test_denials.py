@@ -29,7 +29,7 @@ WORDS = {
     "vote": "majority_vote",
     "votes": "majority_vote",
     "api": "openai",
-    "judge": "coach",
+    "judge": "judge",
     "reward model": "reward_model",
     "process reward": "coach",
     "length penalty": "overlong",
@@ -51,7 +51,6 @@ EXCEPTS = re.compile(r"\b(but|except|unless|other than|as here|there)\b", re.IGN
 TRUE = {
     "no code of a model folder is run": "the code of a repository, not of the environment",
     "answers are sampled, not searched for": "beam search, not the search of documents",
-    "no workflow in which a judge compares a text with a reference": "the coach scores actions",
 }
 # Refused keys with the name of an option here, that are something else.
 OTHERS = {

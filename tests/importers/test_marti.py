@@ -14,7 +14,7 @@ from rolecall.importers.keys import EDIT
 from rolecall.importers.marti_prompts import read_template
 from rolecall.importers.translating import FRAMEWORKS, translate
 from tests.importers.marti_files import script_v1, script_v2, write_repository
-from tests.importers.test_translating import COACHED, FIRST_DEBATE, FIRST_RUN
+from tests.importers.test_translating import COACHED, FIRST_DEBATE, FIRST_RUN, REVIEWS
 from tests.toy import command
 
 SEARCH_TOOL = '\\"search\\": {\\"type\\": \\"search_r1\\", \\"base_url\\": \\"http://h/retrieve\\"}'
@@ -276,6 +276,88 @@ def test_only_what_the_workflow_says_itself_leaves_a_template(template, said):
     assert read_template(template) == said
 
 
+def test_a_server_of_rewards_keeps_its_address_and_a_file_of_python_is_refused():
+    url = "http://h:5000/get_reward"
+    config = translate(FIRST_RUN | {"remote_rm_url": [url]}, FRAMEWORKS["marti_v1"]).config
+    assert config["rewards"] == {"remote_model": {"url": url, "scores": "actions"}}
+    for several in (["http://h", "http://i"], "mine.py"):
+        made = translate(FIRST_RUN | {"remote_rm_url": several}, FRAMEWORKS["marti_v1"])
+        assert [line.key for line in made.refused_lines] == ["remote_rm_url"]
+
+
+# --- a judge of reviews ---
+
+WORKFLOWS = "marti/worlds/workflows"
+JUDGED = f"workflow_func_path={WORKFLOWS}/judge_workflow.py"
+
+
+def test_a_judge_of_reviews_is_a_reward_beside_the_rating(folder):
+    config = imported(script_v1(folder, "ma_reviews", options=f"{JUDGED} add_think_token=1"))
+    assert list(config["team"]) == ["solver"]
+    assert "system" not in config["team"]["solver"]
+    assert config["policies"]["judge"] == {
+        "base": "models/judge", "replies": {"max_tokens": 256, "temperature": 1.0},
+    }  # fmt: skip
+    environment = config["environment"]
+    assert (environment["name"], environment["metric"]) == ("text", "review")
+    assert (environment["question"], environment["reference"]) == ("prompt", "answer")
+    assert environment["separator"] == "||SCORE||"
+    judge = config["rewards"].pop("judge")
+    assert config["rewards"] == {"correct": 0.75}
+    assert judge["weight"] == 0.25
+    assert judge["prompt"] == (
+        "Of {task}: {answer} or {reference}? REVIEW_1_BETTER or {REVIEW_2_BETTER}"
+    )
+    assert judge["score"]["REVIEW_1_BETTER"] == 1.0
+    assert judge["score"]["SECOND_BETTER"] == 0.0
+    assert (judge["on_error"], judge["answers"]["retries"]) == (0.5, 0)
+
+
+def test_the_batched_judge_pays_alone_and_has_a_separator_of_its_own(folder):
+    path = "marti/worlds/third_party/reviewrl_genrm.py"
+    options = f"workflow_func_path={path} processor_func_path={path} reward_alloc.name=margin"
+    config = imported(script_v1(folder, "ma_reviews", options=options))
+    assert list(config["rewards"]) == ["judge"]
+    assert config["rewards"]["judge"]["weight"] == 1.0
+    assert config["environment"]["separator"] == "||DIV REVIEW SCORE||"
+
+
+def test_a_judge_of_version_2_keeps_its_columns_and_its_parser(folder):
+    args = '\\"score_parser\\": \\"regex\\", \\"judge_weight\\": 1.0,'
+    script = script_v2("judge", options='--verify_task="review_group"')
+    script = script.replace('\\"task\\": \\"math\\",', args)
+    (folder / "run.sh").write_text(script.replace('label_key="answer"', 'label_key="cleaned"'))
+    config = imported(folder / "run.sh")
+    assert config["environment"]["reference"] == "cleaned"
+    assert "metric" not in config["environment"]
+    judge = config["rewards"]["judge"]
+    assert (judge["scale"], judge["on_error"]) == ([0, 10], 0.0)
+    assert judge["prompt"].startswith("Judge an answer to a problem.")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (f"{JUDGED} verify_task=math", "beside a judge the rule is that of review_group"),
+        (f'{JUDGED} workflow_args.judge_template="Is it {{score}}?"', "it shows {score}"),
+    ],
+)
+def test_a_judge_that_cannot_be_kept_is_refused(folder, options, reason):
+    file = script_v1(folder, "ma_reviews", options=options)
+    with pytest.raises(ConfigError):
+        imported(file)
+    _, report = import_files([file], [], source=None, partial=True)
+    assert reason in str(report)
+
+
+def test_a_workflow_whose_reward_is_empty_is_one_line():
+    values = FIRST_RUN | REVIEWS | {"workflow_func_path": "third_party/prover_verifier.py"}
+    lines = translate(values, FRAMEWORKS["marti_v1"]).refused_lines
+    assert {line.key: line.said for line in lines}["workflow_func_path"] == (
+        "its reward function pays nothing there; name judge_workflow.py"
+    )
+
+
 def test_an_unknown_algorithm_is_left_open():
     found = translate(FIRST_RUN | {"advantage_estimator": "ctde"}, FRAMEWORKS["marti_v1"])
     algorithm = found.config["algorithm"]
@@ -390,6 +472,15 @@ def test_what_is_imported_of_version_2_trains(folder, workflow, model_folder):
     file.write_text(script_v2(workflow, templates=workflow == "chain"))
     train(file, model_folder, "rewards.overlong.longest=6", "rewards.overlong.buffer=2",
           "evaluation.sampling.max_tokens=6")  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_judge_of_reviews_trains(folder, model_folder):
+    rows = [json.dumps({"prompt": f"Paper {n}", "answer": "Good.||SCORE||6"}) for n in range(20)]
+    for name in ("train.jsonl", "test.json"):
+        (folder / "rows" / name).write_text("\n".join(rows))
+    train(script_v1(folder, "ma_reviews", options=JUDGED), model_folder,
+          "policies.judge.replies.max_tokens=6")  # fmt: skip
 
 
 @pytest.mark.slow

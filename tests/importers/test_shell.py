@@ -188,3 +188,17 @@ def test_arguments_of_the_script_stand_for_its_parameters():
     """
     assert training_words(text, PROGRAMS) == ["n=1"]
     assert training_words(text, PROGRAMS, ["eval"]) == ["n=16", "eval"]
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [("$RANK -eq 0", ["a=1"]), ("00 -eq $RANK", ["a=1"]), ("$RANK -ne 0", ["a=2"])],
+)
+def test_numbers_of_variables_are_compared(test, words):
+    script = f"RANK=${{RANK:-0}}\nif [ {test} ]; then\n  train a=1\nelse\n  train a=2\nfi"
+    assert training_words(script, ("train",)) == words
+
+
+def test_what_is_no_number_is_not_compared():
+    script = "RANK=first\nif [ $RANK -eq 0 ]; then\n  train a=1\nfi"
+    assert training_words(script, ("train",)) is None

@@ -107,6 +107,12 @@ TABLES = COACHED | {
     ],
     "stratified_sampling": True,
 }
+REVIEWS = {
+    "workflow_func_path": "judge_workflow.py",
+    "agents": [{"0": {"role": "generator", "pretrain": "a/b"}},
+               {"1": {"role": "judge", "pretrain": "a/b", "is_tuning": False}}],
+    "workflow_args.label_separator": "||",
+}  # fmt: skip
 FIRST_TOOL = FIRST_RUN | {
     "agent_workflow": "tool",
     "agents": None,
@@ -163,6 +169,7 @@ FILES = {
         CHAIN_RUN | ONE | {"dynamic_filtering": True},
         CHAIN_RUN | MATHCHAT,
         CHAIN_RUN | DEBATE,
+        CHAIN_RUN | REVIEWS,
         CHAIN_RUN | TOOL,
         CHAIN_RUN | GROWN,
         CHAIN_RUN | {"processor_func_path": "chain_processor.py", "overlong_buffer_len": 100,
@@ -188,6 +195,7 @@ FILES = {
         COACHED,
         COACHED | {"workflow_args.use_vertex_ai": True},
         TABLES,
+        FIRST_RUN | REVIEWS | {"apply_chat_template": True},
         FIRST_TOOL,
     ],
     "verl": [
@@ -336,6 +344,7 @@ OTHER = {
     "tools_config.mcp_url": "http://h/mcp",
     "tools_config.timeout": 9.0,
     "workflow_args.coach_model": "claude-9",
+    "workflow_args.score_parser": "keywords",
     "verify_task": "gaia",
     "filter_samples_by_reward": True,
     "weave_project": "ours",

@@ -77,3 +77,33 @@ def test_a_headline_counts_where_nobody_is_paid_for_it():
 def test_held_out_takes_some_of_every_source():
     tasks = [Task(f"{s}{i}", "?", "1", {"source": s}) for i in range(5) for s in ("a", "b")]
     assert [t.id for t in held_out(tasks, per_source=2)] == ["a0", "b0", "a1", "b1"]
+
+
+def voting(*answers: tuple[str, float], cut: int = -1) -> dict:
+    group = []
+    for number, (answer, score) in enumerate(answers):
+        group.append(episode(number, [], {}))
+        group[-1].answer, group[-1].scores = answer, {"team": score}
+        group[-1].is_truncated = number == cut
+    return summarise([group], EvaluationConfig(samples=len(answers), k=1))
+
+
+@pytest.mark.parametrize(
+    ("answers", "right"),
+    [
+        ([("\\boxed{1/2}", 1.0), ("\\boxed{3}", 0.0), ("So \\boxed{0.5}", 1.0)], 1.0),
+        ([("\\boxed{2}", 1.0), ("\\boxed{3}", 0.0), ("\\boxed{3}", 0.0)], 0.0),
+        ([("\\boxed{2}", 1.0), ("\\boxed{3}", 0.0)], 1.0),  # a tie: the first
+        ([("none", 0.0), ("<answer>Paris</answer>", 1.0), ("<answer>paris</answer>", 1.0)], 1.0),
+    ],
+)
+def test_maj_is_whether_the_most_frequent_answer_is_right(answers, right):
+    assert voting(*answers)[f"maj@{len(answers)}"] == right
+
+
+def test_a_cut_attempt_has_no_vote_and_a_task_without_answers_no_majority():
+    answers = [("\\boxed{3}", 0.0), ("\\boxed{2}", 1.0)]
+    assert voting(*answers)["maj@2"] == 0.0
+    assert voting(*answers, cut=0)["maj@2"] == 1.0
+    assert "maj@2" not in voting(("moved", 1.0), ("stayed", 0.0))
+    assert "maj@1" not in voting(("\\boxed{3}", 0.0))

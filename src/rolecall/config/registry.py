@@ -83,6 +83,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "correct": "rolecall.rewards.correct:correct",
         "diversity": "rolecall.rewards.diversity:Diversity",
         "format": "rolecall.rewards.format:format_share",
+        "judge": "rolecall.rewards.judge:JudgedAnswer",
         "majority": "rolecall.rewards.majority:Majority",
         "matpo": "rolecall.rewards.planner_workers:Matpo",
         "mgrpo": "rolecall.rewards.planner_workers:MGrpo",
@@ -95,6 +96,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "posted": "rolecall.rewards.posted:read_posted",
         "proposals": "rolecall.rewards.proposals:Proposals",
         "refined": "rolecall.rewards.refined:Refined",
+        "remote_model": "rolecall.rewards.remote_model:RemoteModel",
         "reward_model": "rolecall.rewards.reward_model:RewardModel",
     },
     "algorithm": {

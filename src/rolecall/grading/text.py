@@ -15,6 +15,7 @@ from rolecall.core.types import Task
 from rolecall.grading.qa import targets
 
 Metric = Literal["rouge1", "rouge2", "rougeL", "chrf", "bleu"]
+REVIEW: Literal["review"] = "review"  # the rating of a review, which has a world of its own
 Measure = Callable[[str, Sequence[str]], float]  # (text, references) -> 0 to 1
 
 

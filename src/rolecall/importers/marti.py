@@ -8,6 +8,7 @@ from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import Framework, Given, Tree, set_key
 from rolecall.importers.marti_algorithm import build_algorithm, build_correction, build_rewards
 from rolecall.importers.marti_flows import DEBATE, TREE, Flow
+from rolecall.importers.marti_judge import build_reviews
 from rolecall.importers.marti_keys import KEYS
 from rolecall.importers.marti_run import (
     set_amounts,
@@ -35,6 +36,8 @@ DIFFERS = (
     "GSPO with REINFORCE's advantages centres turns over all agents of a step, each turn once; "
     "there each agent by itself, over its tokens.",
     "The learning rate falls to 0 along the cosine, there to a tenth.",
+    "A judge of reviews is shown the whole task, there 300 characters of it, and a review earns at "
+    "least 0 by its rating.",
     "An executor is paid for what it says, there for what its program printed.",
 )
 
@@ -100,7 +103,10 @@ def build(given: Given) -> Tree:
 
 def build_work(given: Given, config: Tree, flow: Flow | None, *, task: str, spelt: str) -> None:
     """Set the environment, the tools and the rewards of a known workflow."""
-    if flow is not None:
+    if flow is not None and flow.judged:
+        build_reviews(given, config)
+        build_tools(given, config, flow)
+    elif flow is not None:
         build_environment(given, config, flow, task=task, spelt=spelt)
         build_tools(given, config, flow)
         build_rewards(given, config, flow)

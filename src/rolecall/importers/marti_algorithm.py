@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from rolecall.core.json_types import JsonObject
+from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import EDIT, Given, Tree, set_key, trained_policies
 from rolecall.importers.marti_coach import KEYS as COACH_KEYS
 from rolecall.importers.marti_coach import build_coach
@@ -221,8 +221,19 @@ def build_rewards(given: Given, config: Tree, flow: Flow) -> None:
         set_key(config, "workflow.earns", "outcome")  # the reward pays the answers instead
     if flow is TOOLS and given["reward_alloc.use_ttrl"]:
         config["rewards"] = {"majority": 1.0}
-    if given["reward_pretrain"] and not flow.coached:
+    if (urls := given["remote_rm_url"]) and not flow.coached:
+        _ask_remote_model(given, config, urls)
+    elif given["reward_pretrain"] and not flow.coached:
         config["rewards"] = {"reward_model": {"model": given["reward_pretrain"]}}
+
+
+def _ask_remote_model(given: Given, config: Tree, urls: JsonValue) -> None:
+    """Let a server pay each action, as it scores each agent's samples there."""
+    listed = urls if isinstance(urls, list) else [urls]
+    if len(listed) > 1 or str(listed[0]).endswith(".py"):
+        given.refuse("remote_rm_url", "one server, or a reward of your own in a file of Python")
+        return
+    config["rewards"] = {"remote_model": {"url": str(listed[0]), "scores": "actions"}}
 
 
 def _shape(given: Given, *, coached: bool) -> tuple[str, float, float]:

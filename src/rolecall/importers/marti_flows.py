@@ -26,6 +26,7 @@ class Flow:
     turns: dict[str, str] = field(default_factory=dict)  # our role -> their key of its most turns
     own_pay: bool = False  # an agent earns what its own answer is worth, not the team's
     coached: tuple[str, ...] = ()  # our roles that the coach judges beside the right answer
+    judged: bool = False  # its agent `judge` is a reward here
 
 
 DEBATE = Flow("majority_vote", {"generator": "debater"}, DEBATE_ARGS)
@@ -61,6 +62,8 @@ ALONE = Flow("single", {"generator": "solver", "base": "solver"})
 CODER = Flow("single", {"generator": "solver", "base": "solver"}, environment="code",
              systems={"solver": CODE})  # fmt: skip
 TREE = Flow("ab_mcts", {"generator": "solver"}, environment="code", systems={"solver": CODE})
+REVIEWS = Flow("single", {"generator": "solver"}, environment="text",
+               systems={"solver": ""}, judged=True)  # fmt: skip
 TOOLS = Flow("single", {"generator": "solver", "base": "solver"}, environment="")
 FLOWS: dict[str, Flow] = {
     "chain_workflow": CHAIN,
@@ -76,16 +79,16 @@ FLOWS: dict[str, Flow] = {
     "single_codeworkflow": CODER,
     "ab_mcts_workflow": TREE,
     "mcts": TREE,
+    "judge_workflow": REVIEWS,
+    "reviewrl_genrm": REVIEWS,
     "tool_workflow": TOOLS,
     "tool": TOOLS,
     "base": ALONE,
 }
 # Those that are known and not there, with the reason.
 MISSING = {
-    "judge_workflow": "no workflow in which a judge compares a text with a reference; the "
-    "environment `llm` asks a frozen model for the score of a text",
     "experience_workflow": "no workflow whose agents keep a memory from task to task",
-    "prover_verifier": "no workflow of a reviewer that searches for papers",
+    "prover_verifier": "its reward function pays nothing there; name judge_workflow.py",
 }
 MISSING["experience_with_tool_workflow"] = MISSING["experience_workflow"]
 
@@ -97,7 +100,7 @@ def find_flow(given: Given, spelt: str, roles: set[str]) -> Flow | None:
     if flow is CHAIN and roles and roles <= set(CHATTERS):
         flow = MATHCHAT  # theirs is the same chain, by the roles of its agents
     if flow is CHAIN and "judge" in roles:
-        flow, name = None, "judge_workflow"
+        flow = REVIEWS
     if flow is CHAIN and roles == {"generator"}:
         flow, name = None, "experience_workflow"
     if flow is None:

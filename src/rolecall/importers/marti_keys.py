@@ -8,7 +8,6 @@ RAY = "where things run is said by cluster and learner.ranks"
 ENGINE = "the embedded engine needs no such key; those of `engine: vllm` are in docs/config.md"
 SHARDS = "learner.name: fsdp shards weights, learner.offload keeps moments off the GPU"
 LEARNER = "learner.tokens_per_batch bounds a forward pass"
-REWARDS = "a reward of your own may ask a server: docs/extend.md"
 PROMPTS = "truncate_prompt is not set: a prompt that leaves no room ends its episode"
 CALLS = "calls are made as they come; a tool's server bounds them"
 CONTINUES = "a second start in the folder of a run continues it"
@@ -33,14 +32,14 @@ KEYS: dict[str, Key] = {
     "async_workflow": ignore("every episode runs by itself"),
     "processor_func_path": read("rewards"),
     "workflow_args.task": read("environment.name", "math"),
-    "workflow_args.save_path": ignore("of AB-MCTS or of a judge"),
+    "workflow_args.save_path": ignore("episodes lie in the run folder"),
     "workflow_args.max_num_nodes": read("workflow.nodes"),
     "workflow_args.eval_max_num_nodes": read("workflow.evaluation_nodes"),
     "workflow_args.algo": read("workflow.posterior"),
-    "workflow_args.score_parser": ignore("of a judge"),
-    "workflow_args.judge_weight": ignore("of a judge"),
-    "workflow_args.judge_template": ignore("of a judge"),
-    "workflow_args.label_separator": ignore("of a judge"),
+    "workflow_args.score_parser": read("rewards.judge.score"),
+    "workflow_args.judge_weight": read("rewards.judge.weight"),
+    "workflow_args.judge_template": read("rewards.judge.prompt"),
+    "workflow_args.label_separator": read("environment.separator"),
     "workflow_args.template_id": ignore("prompts stand in the config"),
     "workflow_args.num_rounds": read("workflow.rounds"),
     "workflow_args.max_others": read("workflow.max_others"),
@@ -73,7 +72,7 @@ KEYS: dict[str, Key] = {
     "training_mode": refuse("agents are trained with rewards", "rl"),
     "pretrain": read("policies.*.base"),
     "reward_pretrain": read("rewards.reward_model.model"),
-    "remote_rm_url": refuse(REWARDS),
+    "remote_rm_url": read("rewards.remote_model.url"),
     "critic_pretrain": read("critics.token.base"),
     "value_head_prefix": ignore("a value head is new"),
     "agent_func_path": refuse("write a workflow"),

@@ -48,6 +48,8 @@ def _set_columns(given: Given, config: Tree) -> None:
     """Name columns that are not found by their names; `label`, their default, is said to be one to
     rename.
     """
+    if get_key(config, "environment.question") is not None:  # the environment names its columns
+        return
     can_name = get_key(config, "environment.name") in ("math", "search")
     for key, ours, names in (
         ("input_key", "question", QUESTIONS),

@@ -18,6 +18,8 @@ from rolecall.importers.marti_flows import (
     Flow,
     find_flow,
 )
+from rolecall.importers.marti_judge import ARGS as JUDGE_ARGS
+from rolecall.importers.marti_judge import JUDGE, set_judge_policy
 from rolecall.importers.marti_prompts import BOXED, CODE, ROUNDS, read_template
 from rolecall.importers.marti_tree import TREE_ARGS, build_tree, works_on
 
@@ -36,6 +38,7 @@ def build_team(given: Given, config: Tree) -> Flow | None:
     if flow is None:
         given.mark_missing(config, "workflow.name", "how the agents talk")
         given.mark_missing(config, "environment.name", "what they work on")
+        _silence_judge(given)
         return None
     if spelt == "workflow_func_path":
         given.silence(["agent_workflow"], "workflow_func_path says it")
@@ -45,10 +48,14 @@ def build_team(given: Given, config: Tree) -> Flow | None:
         given.silence(["agents"], "one agent with the keys of all")
     elif not agents:
         given.refuse("agents", "no agents are given; they stand in the YAML of --config-name")
+    judges = [agent for _, agent in agents if flow.judged and agent.get("role") == JUDGE]
+    agents = [(name, agent) for name, agent in agents if agent not in judges]
     played = [flow.roles.get(str(agent.get("role")), "") for _, agent in agents]
     for number, (name, agent) in enumerate(agents):
         ours = played[number] + (str(number) if played.count(played[number]) > 1 else "")
         _agent(given, config, flow, name=name, ours=ours, agent=agent)
+    if flow.judged:
+        set_judge_policy(given, config, judges[0] if judges else {})
     _workflow_args(given, config, flow)
     if flow is DEBATE:
         _ask_by_round(given, config, agents, in_code=spelt == "workflow_func_path")
@@ -190,7 +197,15 @@ def _workflow_args(given: Given, config: Tree, flow: Flow) -> None:
             set_key(config, f"workflow.{flow.options[name]}", value)
     if flow is not DEBATE:
         given.silence(["workflow_args.shuffle_responses"], f"{flow.name} has no such option")
+    if not flow.judged:
+        _silence_judge(given)
     if flow is TREE:
         build_tree(given, config)
     else:
         given.silence([f"workflow_args.{name}" for name in TREE_ARGS], f"{flow.name} has no tree")
+
+
+def _silence_judge(given: Given) -> None:
+    given.silence(
+        [f"workflow_args.{name}" for name in JUDGE_ARGS], "of a workflow that judges reviews"
+    )

@@ -36,6 +36,8 @@ def build(given: Given) -> Tree:
         check_turns(given, flow)
     if flow is not TOOLS and not (given["is_reasoning_model"] and given["enable_thinking"]):
         given.silence(["enable_thinking"], "only reasoning models and the tool workflow read it")
+    if not given["apply_chat_template"]:
+        given.silence(["add_think_token"], "it is added with apply_chat_template alone")
     if given["stratified_sampling"]:
         set_key(config, "rollout.stratify", "proportional")
         if config.get("environment", {}).get("name") == "data_science":

@@ -13,14 +13,12 @@ from rolecall.importers.marti_keys import (
     LEARNER,
     QUESTIONS,
     RAY,
-    REWARDS,
     SHARDS,
     TRUTHS,
 )
 from rolecall.importers.marti_prompts import BOXED
 
 CREDIT = "a credit model as MARTI trains one (implicit PRM, saliency) is no part of this library"
-JUDGE = "of a workflow in which a judge compares reviews"
 TREE = "of AB-MCTS"
 MEMORY = "of a workflow that keeps a memory from task to task"
 LABELS = "rows hold the right answers as a list: split a text of several before"
@@ -74,10 +72,10 @@ KEYS: dict[str, Key] = {
     "workflow_args.reward_outcome_weight": read("rewards.coach.w_outcome", 0.0),
     "workflow_args.use_weave": ignore(WEAVE),
     "workflow_args.weave_project": ignore(WEAVE),
-    "workflow_args.judge_weight": ignore(JUDGE),
-    "workflow_args.judge_template": ignore(JUDGE),
-    "workflow_args.score_parser": ignore(JUDGE),
-    "workflow_args.label_separator": ignore(JUDGE),
+    "workflow_args.judge_weight": read("rewards.judge.weight"),
+    "workflow_args.judge_template": read("rewards.judge.prompt"),
+    "workflow_args.score_parser": read("rewards.judge.score"),
+    "workflow_args.label_separator": read("environment.separator"),
     "workflow_args.memory_reward_style": ignore(MEMORY),
     "workflow_args.log_save_path": ignore(MEMORY),
     "workflow_args.max_length_mem": ignore(MEMORY),
@@ -124,7 +122,7 @@ KEYS: dict[str, Key] = {
     "api_key": ignore("the engine's key_env names the variable with the key", secret=True),
     "api_base_url": read("policies.*.engine.url"),
     "reward_pretrain": read("rewards.reward_model.model"),
-    "remote_rm_url": refuse(REWARDS),
+    "remote_rm_url": read("rewards.remote_model.url"),
     "critic_pretrain": read("critics.token.base"),
     "value_head_prefix": ignore("a value head is new"),
     "save_path": ignore("policies lie in the run folder"),
@@ -199,7 +197,9 @@ KEYS: dict[str, Key] = {
     "vllm_num_engines": read(
         "evaluation.samples", 4, but="each engine evaluates all tasks there"
     ),
-    "eval_aggregation": refuse("evaluations report avg@n and pass@k", "mean", "pass@k"),
+    "eval_aggregation": refuse(
+        "evaluations report avg@n, maj@n and pass@k", "mean", "pass@k", "majority_vote"
+    ),
     "eval_steps": read("evaluation.every", -1),
     "eval_before_training": ignore("a run evaluates before and after"),
     "eval_only": ignore("`rolecall eval FILE` evaluates without training"),

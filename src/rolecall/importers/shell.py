@@ -208,6 +208,8 @@ class _Script:
                 return one == other
             case ["[" | "[[", one, "!=", other, "]" | "]]"]:
                 return one != other
+            case ["[" | "[[", one, "-eq" | "-ne" as operator, other, "]" | "]]"]:
+                return _compare(one, other, equal=operator == "-eq")
             case ["[" | "[[", "-z", one, "]" | "]]"]:
                 return not one
             case ["[" | "[[", "-n", one, "]" | "]]"]:
@@ -317,6 +319,14 @@ class _Script:
 
 def _unknown(text: str) -> str:
     return f"{UNKNOWN}{text}{UNKNOWN}"
+
+
+def _compare(one: str, other: str, *, equal: bool) -> Truth:
+    """Return whether two whole numbers are equal, or differ; None where one is no number."""
+    try:
+        return (int(one) == int(other)) == equal
+    except ValueError:
+        return None
 
 
 def _not(one: Truth) -> Truth:

@@ -91,7 +91,7 @@ def rollout_metrics(rollout: Rollout, *, is_data: bool = False) -> dict[str, flo
             area, _, event = name.partition("/")
             if area == "count":
                 metrics[f"rollout/{event}"] = metrics.get(f"rollout/{event}", 0.0) + value
-    for area in ("reward/", "answer/", "tree/", "submission/"):
+    for area in ("reward/", "answer/", "tree/", "judge/", "submission/"):
         metrics |= _mean_by_name(episodes, area)
     if episodes and not is_data:
         metrics["score"] = _mean(e.headline or 0.0 for e in episodes)

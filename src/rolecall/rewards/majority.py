@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from fractions import Fraction
-
 from rolecall.core.interfaces.environment import World
-from rolecall.core.tags import find_box
 from rolecall.core.types import Episode, Group
-from rolecall.grading.math.tidy import tidy
-
-FRACTION = re.compile(r"^(-?)\\frac\{?(\d+?)\}?\{?(\d+)\}?$")
+from rolecall.grading.votes import elect, read_vote
 
 
 class Majority:
@@ -30,19 +23,6 @@ class Majority:
 
     def pay_group(self, group: Group) -> list[dict[str, float]]:
         """Return what each attempt of a group earns: answers 1/2, 3, 0.5 -> 1, 0 and 1."""
-        answers = [_read_answer(episode) for episode in group]
-        votes = Counter(answer for answer in answers if answer is not None)
-        elected = max(votes, key=votes.__getitem__, default=None)  # the first of the largest
+        answers = [read_vote(episode) for episode in group]
+        elected = elect(answers)
         return [{"team": float(answer is not None and answer == elected)} for answer in answers]
-
-
-def _read_answer(episode: Episode) -> str | Fraction | None:
-    """Return an attempt's answer in the spelling that is counted; None if it gives none."""
-    box = find_box(str(episode.answer or ""))
-    if box is None:
-        return None
-    text = tidy(box)
-    try:
-        return Fraction(FRACTION.sub(r"\1\2/\3", text))
-    except (ValueError, ZeroDivisionError):
-        return text or None

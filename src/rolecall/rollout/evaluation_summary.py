@@ -1,4 +1,4 @@
-"""Turns attempts at held-out tasks into avg@n and pass@k, by source, with confidence intervals."""
+"""Turns attempts at held-out tasks into avg@n, maj@n and pass@k, by source, with margins."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from rolecall.config.evaluation import EvaluationConfig
 from rolecall.core.types import Episode, Group
+from rolecall.grading.votes import elect, read_vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class TaskScore:
     samples: int  # attempts that were asked for
     mean: float  # over those that could be scored
     passed: float | None  # pass@k; None where fewer than k could be scored
+    voted: float | None  # 1 if the answer of most attempts is right; None: none gives an answer
     answers: dict[str, float]  # share of right answers by what counts as one
 
 
@@ -87,7 +89,15 @@ class Tally:
             for name, values in measurements_by_name(group, "answer/").items()
         }
         self.tasks.append(
-            TaskScore(task.source, task.family, samples, fmean(scores), passed, answers)
+            TaskScore(
+                task.source,
+                task.family,
+                samples,
+                fmean(scores),
+                passed,
+                _vote(group, scores),
+                answers,
+            )
         )
         self.num_scored += len(group)
 
@@ -97,8 +107,10 @@ class Tally:
 
         These are means over all tasks. Where there are several sources, "over_sources" has the
         means of their means; "by_family" is there too where environments are mixed. avg@n is that
-        of tasks with different numbers of attempts. Of an environment that reads answers in several
-        forms, "answer" has the share of right answers in each: {"strict": .., "lenient": ..}.
+        of tasks with different numbers of attempts. maj@n is the share of tasks whose most frequent
+        answer is right, where attempts give answers and there are several. Of an environment that
+        reads answers in several forms, "answer" has the share of right answers in each:
+        {"strict": .., "lenient": ..}.
         """
         sources: dict[str, list[TaskScore]] = defaultdict(list)
         families: dict[str, list[TaskScore]] = defaultdict(list)
@@ -121,6 +133,8 @@ class Tally:
         passed = [task.passed for task in tasks if task.passed is not None]
         if passed and (name := self._pass(tasks)):
             scores |= _named(name, over_tasks(passed))
+        if votes := _votes(tasks):
+            scores |= _named(_average(tasks, "maj"), over_tasks(votes))
         names = sorted({name for task in tasks for name in task.answers})
         if names:
             scores["answer"] = {
@@ -135,6 +149,11 @@ class Tally:
         passed = [[task.passed for task in group if task.passed is not None] for group in parts]
         if all(passed) and (name := self._pass(self.tasks)):
             scores |= _named(name, over_sources([over_tasks(group) for group in passed]))
+        votes = [_votes(group) for group in parts]
+        if all(votes):
+            scores |= _named(
+                _average(self.tasks, "maj"), over_sources([over_tasks(group) for group in votes])
+            )
         return scores | {"num_sources": len(parts), "num_tasks": len(self.tasks)}
 
     def _pass(self, tasks: list[TaskScore]) -> str:
@@ -154,9 +173,26 @@ def measurements_by_name(episodes: Iterable[Episode], prefix: str) -> dict[str, 
     return dict(sorted(measured.items()))
 
 
-def _average(tasks: list[TaskScore]) -> str:
+def _vote(group: Group, scores: list[float]) -> float | None:
+    """Return whether the most frequent answer is right; None where nobody gives one.
+
+    An attempt that was cut has no vote. The first attempt with the answer says whether it is right.
+    """
+    votes = [None if episode.is_truncated else read_vote(episode) for episode in group]
+    elected = elect(votes)
+    return None if elected is None else float(scores[votes.index(elected)] >= 1.0)
+
+
+def _votes(tasks: list[TaskScore]) -> list[float]:
+    """Return the vote's score of each task; [] where no task has one, or single attempts."""
+    if all(task.voted is None for task in tasks) or max(task.samples for task in tasks) == 1:
+        return []
+    return [task.voted or 0.0 for task in tasks]
+
+
+def _average(tasks: list[TaskScore], name: str = "avg") -> str:
     numbers = {task.samples for task in tasks}
-    return f"avg@{numbers.pop()}" if len(numbers) == 1 else "avg@n"
+    return f"{name}@{numbers.pop()}" if len(numbers) == 1 else f"{name}@n"
 
 
 def _named(name: str, score: Score) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from random import Random
+from typing import Literal
 
 from rolecall.core.interfaces.environment import ENDLESS, Observation, World
 from rolecall.core.seeding import derive_seed
@@ -15,9 +16,10 @@ from rolecall.core.tags import visible
 from rolecall.core.types import Episode, Task
 from rolecall.data.data_locations import locate
 from rolecall.data.sources import GENERATED, LazyTasks, gather, generates, list_sources
+from rolecall.environments.text.reviews import ReviewWorld, read_rating, split_rating
 from rolecall.environments.text.rows import text_tasks
 from rolecall.grading.qa import targets
-from rolecall.grading.text import Measure, Metric, check_words, measure
+from rolecall.grading.text import REVIEW, Measure, Metric, check_words, measure
 
 TEST_SHARE = 10  # one report in ten is a test report
 MOST_FACTS = 5
@@ -74,17 +76,21 @@ class TextEnvironment:
         self,
         train: str | list[str] = GENERATED,
         test: str | list[str] = GENERATED,
-        metric: Metric = "rougeL",
+        metric: Metric | Literal["review"] = "rougeL",
         question: str | None = None,
         reference: str | None = None,
+        separator: str | None = None,
         facts: int | None = None,
         test_size: int | None = None,
     ) -> None:
         """train, test: `generated`, local files or hub data sets; one, or a list of several.
-        metric: measure that compares a text with its references.
+        metric: measure that compares a text with its references; `review` compares the rating in
+            a review of a paper, and counts its sections, as ReviewRL does.
         question: column of files that holds the text; by default question.
         reference: column of files that holds one reference or a list of them; by default
             reference.
+        separator: with metric: review, what stands in a reference between a review and its
+            rating; by default the reference is the rating alone.
         facts: facts that a generated report holds; by default 2.
         test_size: generated test reports; by default 200.
 
@@ -97,12 +103,20 @@ class TextEnvironment:
                 "question and reference have no effect, because no file is read; remove them, or "
                 "name a file in train or test"
             )
+        if metric != REVIEW and separator:
+            raise ValueError("separator has no effect without metric: review; remove it")
+        if metric == REVIEW and (GENERATED in used or separator == ""):
+            raise ValueError(
+                "metric: review needs files in train and test, whose references hold a rating"
+            )
         generates(self.sources, facts=facts, test_size=test_size)
         if facts is not None and not 1 <= facts <= MOST_FACTS:
             raise ValueError(f"facts must be 1 to {MOST_FACTS} (it is {facts})")
         self.question, self.reference = question or "question", reference or "reference"
         self.facts, self.test_size = facts or 2, test_size or 200
-        self.metric, self.measure = metric, measure(metric)
+        self.separator = separator
+        self.measure: Measure | None = None if metric == REVIEW else measure(metric)
+        self.is_rouge = metric.startswith("rouge")
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return the tasks of a split, "train" or "test".
@@ -113,15 +127,23 @@ class TextEnvironment:
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:
                 path = locate(source, split=split)
-                check = check_words if self.metric.startswith("rouge") else None
-                return text_tasks(path, question=self.question, answer=self.reference, check=check)
+                check = check_words if self.is_rouge else None
+                if self.measure is None:
+                    check = self._check_rating
+                tasks = text_tasks(path, question=self.question, answer=self.reference, check=check)
+                if self.measure is None:
+                    return [split_rating(task, self.separator) for task in tasks]
+                return tasks
             size = ENDLESS if split == "train" else self.test_size
             return Reports(split, num_facts=self.facts, size=size)
 
         return gather(self.sources[split], read=read)
 
     def open(self, task: Task, *, seed: int) -> World:
-        return TextWorld(task, self.measure)
+        return ReviewWorld(task) if self.measure is None else TextWorld(task, self.measure)
+
+    def _check_rating(self, task: Task) -> None:
+        read_rating(task, self.separator)
 
 
 class TextWorld(World):

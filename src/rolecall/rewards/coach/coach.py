@@ -12,7 +12,7 @@ from rolecall.core.interfaces.chat_model import ChatModel
 from rolecall.rewards.coach.cache import Cache
 from rolecall.rewards.coach.caps import Caps
 from rolecall.rewards.coach.following import CoachSettings, When
-from rolecall.rewards.coach.judge import Judge
+from rolecall.rewards.coach.judge import CoachForm, Judge
 from rolecall.rewards.coach.ledger import Ledger, Totals
 from rolecall.rewards.coach.mixing import Mixing, OnError, OutcomeOn
 from rolecall.rewards.coach.rendering import Action
@@ -105,10 +105,9 @@ class Coach(ScoredActions):
         judge = Judge(
             policy,
             self.ledger,
-            view=view,
-            answers=answers,
+            form=CoachForm(view, answers, Rules(rubric, scale)),
+            retries=answers.retries,
             cache=folder,
-            rules=Rules(rubric, scale),
         )
         scorer = Scorer(judge, self.ledger, model=policy.model, is_local=policy.is_local)
         super().__init__(scorer, settings)

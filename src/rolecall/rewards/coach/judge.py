@@ -1,11 +1,16 @@
-"""Scores one action: from the cache, or by asking a chat model until its answer can be read."""
+"""Scores one action: from the cache, or by asking a chat model until its answer can be read.
+
+What the model is asked, and how its answer is read, is a `Form`: that of the reward `coach`, or the
+user's own prompt of the reward `judge`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from rolecall.core.errors import InfrastructureError, RunEndingError
@@ -30,6 +35,60 @@ from rolecall.rewards.coach.sections import Answers
 from rolecall.rewards.coach.wording import REMINDER, TEMPLATE
 
 
+class Form(Protocol):
+    """Declares how an action is asked about, and how the answer is read."""
+
+    @property
+    def reminder(self) -> str:
+        """The text that is added when an earlier answer could not be read."""
+        ...
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All that a score depends on, beside the model and the prompt."""
+        ...
+
+    def render(self, action: Action, *, nonce: str) -> Prompt:
+        """Return the prompt; `nonce` is a random code of this request."""
+        ...
+
+    def read(self, text: str, action: Action, *, nonce: str) -> Verdict:
+        """Return the verdict of an answer that is whole; raises FormatError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CoachForm:
+    """The form of the reward `coach`: blocks with a code, and a score by the rules of a rubric."""
+
+    view: View
+    answers: Answers
+    rules: Rules = OURS
+    reminder: str = REMINDER
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return (TEMPLATE,)
+
+    def render(self, action: Action, *, nonce: str) -> Prompt:
+        return render(
+            action,
+            nonce=nonce,
+            view=self.view,
+            ground_truth=self.view.shows_truth(action.turn),
+            structured=self.answers.structured,
+            rules=self.rules,
+        )
+
+    def read(self, text: str, action: Action, *, nonce: str) -> Verdict:
+        return read(
+            text,
+            nonce if self.answers.check_request else None,
+            ground_truth=self.view.shows_truth(action.turn),
+            scale=self.rules.scale,
+        )
+
+
 class Judge:
     """A chat model that is asked about one action at a time."""
 
@@ -38,13 +97,13 @@ class Judge:
         model: ChatModel,
         ledger: Ledger,
         *,
-        view: View,
-        answers: Answers,
+        form: Form,
+        retries: int,
         cache: Cache | None,
-        rules: Rules = OURS,
     ) -> None:
-        self.model, self.ledger, self.view = model, ledger, view
-        self.answers, self.cache, self.rules = answers, cache, rules
+        """`retries`: new requests after an answer that cannot be read."""
+        self.model, self.ledger, self.form = model, ledger, form
+        self.retries, self.cache = retries, cache
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __call__(self, action: Action, usage: Usage) -> Score:
@@ -67,7 +126,7 @@ class Judge:
         where no request can succeed, CoachError where this one did not.
         """
         began, problem = time.monotonic(), ""
-        for number in range(self.answers.retries + 1):
+        for number in range(self.retries + 1):
             self.ledger.check()
             usage.tries += 1
             self.ledger.agents[action.turn.agent].requests += 1
@@ -84,11 +143,13 @@ class Judge:
         raise CoachError(f"no readable score in {usage.tries} answers; last: {problem}")
 
     async def _reply(self, action: Action, nonce: str, number: int) -> Reply:
-        prompt = self._render(action, nonce=nonce)
-        user = f"{prompt.user}\n\n{REMINDER}" if number else prompt.user
+        prompt = self.form.render(action, nonce=nonce)
+        reminded = number and self.form.reminder
+        user = f"{prompt.user}\n\n{self.form.reminder}" if reminded else prompt.user
+        system = [Message("system", prompt.system)] if prompt.system else []
         try:
             return await self.model.reply(
-                [Message("system", prompt.system), Message("user", user)],
+                [*system, Message("user", user)],
                 seed=derive_seed(action.turn.id, number),
                 schema=prompt.schema,
             )
@@ -100,23 +161,8 @@ class Judge:
     def _read(self, reply: Reply, action: Action, nonce: str) -> Verdict:
         if reply.truncated:  # "PROCESS_SCORE: 1" may be the start of 10
             raise FormatError("the length limit ended it")
-        expected = nonce if self.answers.check_request else None
-        return read(
-            reply.text,
-            expected,
-            ground_truth=self.view.shows_truth(action.turn),
-            scale=self.rules.scale,
-        )
-
-    def _render(self, action: Action, *, nonce: str) -> Prompt:
-        return render(
-            action,
-            nonce=nonce,
-            view=self.view,
-            ground_truth=self.view.shows_truth(action.turn),
-            structured=self.answers.structured,
-            rules=self.rules,
-        )
+        return self.form.read(reply.text, action, nonce=nonce)
 
     def _key(self, action: Action) -> str:
-        return cache_key(TEMPLATE, self.model.identity, asdict(self._render(action, nonce="")))
+        prompt = asdict(self.form.render(action, nonce=""))
+        return cache_key(*self.form.key, self.model.identity, prompt)

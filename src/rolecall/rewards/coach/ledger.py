@@ -31,8 +31,11 @@ class Totals:
 class Ledger:
     """Counts what a coach's scores cost and how many failed; it says when to stop."""
 
-    def __init__(self, *, max_error_rate: float = 1.0, error_window: int = 1) -> None:
-        self.max_error_rate = max_error_rate
+    def __init__(
+        self, *, max_error_rate: float = 1.0, error_window: int = 1, scorer: str = "the coach"
+    ) -> None:
+        """`scorer`: what gives the scores, in messages."""
+        self.max_error_rate, self.scorer = max_error_rate, scorer
         self.agents: defaultdict[str, Totals] = defaultdict(Totals)
         self._recent: deque[bool] = deque(maxlen=error_window)  # whether each action failed
         self.stopped: CoachStopError | None = None
@@ -74,5 +77,5 @@ class Ledger:
         lost, seen = sum(self._recent), len(self._recent)
         if seen == self._recent.maxlen and lost > self.max_error_rate * seen:
             self.stopped = CoachStopError(
-                f"the coach failed on {lost} of the last {seen} actions; the last: {error}"
+                f"{self.scorer} failed on {lost} of the last {seen} actions; the last: {error}"
             )

@@ -30,6 +30,7 @@ class Action:
     files: Files = field(default_factory=dict)  # that the world held when it was taken
     truth: str = ""  # what the work is worth, as the world says; "": the task's answer is shown
     outcome: dict[str, float] = field(default_factory=dict)  # of a finished episode: hindsight
+    answer: str = ""  # the team's, where that is judged and not the action
 
 
 @dataclass(slots=True)

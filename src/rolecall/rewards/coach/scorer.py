@@ -62,18 +62,24 @@ class Scorer:
         turn = action.turn
         usage = self.usage()
         try:
-            score = await self.judge(action, usage)
-        except CoachError as error:
-            self.ledger.add_failure(turn.agent, error, usage=usage)
-            raise
+            score = await self.ask(action, usage)
         finally:
             turn.coach.requests = (turn.coach.requests or 0) + usage.tries
-        self.ledger.add_score(turn.agent, score)
         note = CoachNote(**asdict(score.verdict), usage=asdict(score.usage), cached=score.cached)
         if turn.coach.note is None:
             turn.coach.note = note
         else:
             turn.coach.note.hindsight = note
+        return score
+
+    async def ask(self, action: Action, usage: Usage) -> Score:
+        """Return an action's score, and count it or its failure; raises CoachError."""
+        try:
+            score = await self.judge(action, usage)
+        except CoachError as error:
+            self.ledger.add_failure(action.turn.agent, error, usage=usage)
+            raise
+        self.ledger.add_score(action.turn.agent, score)
         return score
 
     def usage(self) -> Usage:

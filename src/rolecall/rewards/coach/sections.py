@@ -25,16 +25,21 @@ class View(Section):
         return turn.agent in self.ground_truth_roles
 
 
-class Answers(Section):
-    """The form of a coach's answers, and how many actions may go without a score."""
+class Tries(Section):
+    """Bounds the requests for one score, and the scores that may be missing."""
 
-    structured: bool = True
-    """Ask for JSON, by a schema where the engine knows them; False: ask for text."""
-    check_request: bool = True
-    """Refuse an answer that does not repeat the request's random code."""
     retries: int = Field(2, ge=0)
     """New requests after an answer that cannot be read."""
     max_error_rate: float = Field(0.5, gt=0, le=1)
     """The run stops when more than this share of the last actions have no score."""
     error_window: int = Field(100, ge=1)
     """Number of last actions that `max_error_rate` looks at."""
+
+
+class Answers(Tries):
+    """The form of a coach's answers, and how many actions may go without a score."""
+
+    structured: bool = True
+    """Ask for JSON, by a schema where the engine knows them; False: ask for text."""
+    check_request: bool = True
+    """Refuse an answer that does not repeat the request's random code."""
