@@ -78,6 +78,12 @@ def evaluate(
     number: Annotated[
         int | None, typer.Option("-n", min=1, metavar="N", help="Held-out tasks to play.")
     ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Rows with `response` or `responses`, which --environment grades."
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of what was said and scored; it goes on there.")
     ] = None,
@@ -86,8 +92,19 @@ def evaluate(
     """Score a team on its held-out tasks: avg@n and pass@k."""
     with ends_at_once():
         from rolecall.runs.evaluate import evaluate as command
+        from rolecall.runs.grade_answers import grade_answers
 
     source, overrides = _without_source(source, overrides, environment)
+    if answers is not None:
+        unread = {"a run or config": source, "--model": model, "--recipe": recipe,
+                  "-n": number, "--output": output}  # fmt: skip
+        for name, value in unread.items():
+            if value:
+                raise ConfigError(f"--answers: {name} has no effect, as nobody plays; remove it")
+        with people_on_stderr(json_file):
+            result = grade_answers(answers, environment, overrides)
+        emit(result, json_file)
+        return
     with people_on_stderr(json_file):
         result = command(
             source,
