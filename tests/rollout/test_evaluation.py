@@ -107,3 +107,17 @@ def test_a_cut_attempt_has_no_vote_and_a_task_without_answers_no_majority():
     assert voting(*answers, cut=0)["maj@2"] == 1.0
     assert "maj@2" not in voting(("moved", 1.0), ("stayed", 0.0))
     assert "maj@1" not in voting(("\\boxed{3}", 0.0))
+
+
+def test_measures_of_an_area_are_means_over_tasks_that_have_them():
+    groups = []
+    for number, attempts in enumerate([[{"tree/best": 1.0}, {"tree/best": 0.0}], [{}, {}],
+                                       [{"tree/best": 1.0}, {"tree/best": 1.0}]]):  # fmt: skip
+        group = [episode(attempt, [], {}) for attempt in range(2)]
+        for one, metrics in zip(group, attempts, strict=True):
+            one.task = Task(f"t{number}", "?", "1", {"source": "s"})
+            one.metrics |= metrics
+        groups.append(group)
+    summary = summarise(groups, EvaluationConfig(samples=2, k=2))
+    assert summary["tree"] == {"best": 0.75}
+    assert "submission" not in summary

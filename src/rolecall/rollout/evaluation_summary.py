@@ -13,6 +13,8 @@ from rolecall.config.evaluation import EvaluationConfig
 from rolecall.core.types import Episode, Group
 from rolecall.grading.votes import elect, read_vote
 
+AREAS = ("answer", "tree", "submission")  # of the measures of episodes that are averaged
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -33,7 +35,7 @@ class TaskScore:
     mean: float  # over those that could be scored
     passed: float | None  # pass@k; None where fewer than k could be scored
     voted: float | None  # 1 if the answer of most attempts is right; None: none gives an answer
-    answers: dict[str, float]  # share of right answers by what counts as one
+    measures: dict[str, dict[str, float]]  # by area and name, such as answer, strict
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
@@ -84,9 +86,12 @@ class Tally:
         k = self.options.choose_k(samples)
         right = sum(score >= 1.0 for score in scores)
         passed = pass_at_k(len(group), right, k) if len(group) >= k else None
-        answers = {
-            name.removeprefix("answer/"): fmean(values)
-            for name, values in measurements_by_name(group, "answer/").items()
+        measures = {
+            area: {
+                name.removeprefix(f"{area}/"): fmean(values)
+                for name, values in measurements_by_name(group, f"{area}/").items()
+            }
+            for area in AREAS
         }
         self.tasks.append(
             TaskScore(
@@ -96,7 +101,7 @@ class Tally:
                 fmean(scores),
                 passed,
                 _vote(group, scores),
-                answers,
+                measures,
             )
         )
         self.num_scored += len(group)
@@ -110,7 +115,9 @@ class Tally:
         of tasks with different numbers of attempts. maj@n is the share of tasks whose most frequent
         answer is right, where attempts give answers and there are several. Of an environment that
         reads answers in several forms, "answer" has the share of right answers in each:
-        {"strict": .., "lenient": ..}.
+        {"strict": .., "lenient": ..}. "tree" has the measures of trees of answers, where "best" is
+        the share of tasks of which any answer of the tree is right, and "submission" those of data
+        science.
         """
         sources: dict[str, list[TaskScore]] = defaultdict(list)
         families: dict[str, list[TaskScore]] = defaultdict(list)
@@ -135,12 +142,14 @@ class Tally:
             scores |= _named(name, over_tasks(passed))
         if votes := _votes(tasks):
             scores |= _named(_average(tasks, "maj"), over_tasks(votes))
-        names = sorted({name for task in tasks for name in task.answers})
-        if names:
-            scores["answer"] = {
-                name: fmean(task.answers[name] for task in tasks if name in task.answers)
-                for name in names
-            }
+        for area in AREAS:
+            measures = [task.measures[area] for task in tasks if task.measures[area]]
+            names = sorted({name for measured in measures for name in measured})
+            if names:
+                scores[area] = {
+                    name: fmean(measured[name] for measured in measures if name in measured)
+                    for name in names
+                }
         return scores | {"num_tasks": len(tasks)}
 
     def _over_sources(self, parts: list[list[TaskScore]]) -> dict[str, Any]:
