@@ -10,6 +10,7 @@ from rolecall.importers.keys import Given, Tree, is_unknown, set_key
 
 JUDGE = "judge"
 REVIEWS = "review_group"  # their task whose rule compares ratings
+RULE_ALONE = "debate_processor"
 ALONE = "reviewrl_genrm"  # pays the judge alone, whatever judge_weight says
 SEPARATOR = "||DIV REVIEW SCORE||"  # in the code of ALONE
 ARGS = ("judge_template", "judge_weight", "score_parser", "label_separator")
@@ -93,6 +94,11 @@ def build_reviews(given: Given, config: Tree) -> None:
     pays = ("processor_func_path", "reward_alloc.name", "reward_alloc.alpha", "reward_alloc.beta",
             "reward_alloc.use_ttrl")  # fmt: skip
     given.silence(pays, "the workflow pays the review")
+    if PurePath(str(given["processor_func_path"] or "")).stem == RULE_ALONE:
+        given.warn(
+            "processor_func_path",
+            f"{RULE_ALONE} pays the rating alone there; remove rewards.judge to do the same",
+        )
 
 
 def _judge(given: Given, weight: float) -> Tree:
