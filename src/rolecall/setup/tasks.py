@@ -12,7 +12,6 @@ from rolecall.config.schema import Config
 from rolecall.config.user_code_location import as_users_error
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.interfaces.environment import ENDLESS, Environment
-from rolecall.core.seeding import derive_seed
 from rolecall.core.types import Task
 from rolecall.environments import validation
 from rolecall.environments.math.rows import duplicate_questions
@@ -95,7 +94,10 @@ def _validation(
 
 
 def _draw_subset(config: Config, train: Sequence[Task]) -> Sequence[Task]:
-    """Return `rollout.max_tasks` of the train tasks, in their order."""
+    """Return `rollout.max_tasks` of the train tasks, in their order.
+
+    NumPy's old generator draws them, as MAPPA does, so that one seed and file give the same tasks.
+    """
     most = config.rollout.max_tasks
     if most is None:
         return train
@@ -103,8 +105,8 @@ def _draw_subset(config: Config, train: Sequence[Task]) -> Sequence[Task]:
         raise ConfigError("rollout.max_tasks has no effect on generated or mixed tasks; remove it")
     if most >= len(train):
         return train
-    random = np.random.default_rng(derive_seed(config.trainer.seed, "train subset"))
-    return [train[int(index)] for index in sorted(random.permutation(len(train))[:most])]
+    random = np.random.RandomState(config.trainer.seed % 2**32)
+    return [train[int(index)] for index in sorted(random.choice(len(train), most, replace=False))]
 
 
 def _sampler(config: Config, train: Sequence[Task]) -> TaskSampler:
