@@ -48,6 +48,10 @@ CHAIN_RUN = {
     "eval_dataset": "json@/data/MATH",
     "eval_temperature": 1.0,
 }
+EXPERIENCE = {
+    "workflow_func_path": "experience_workflow.py",
+    "agents": [{"0": {"role": "generator", "pretrain": "a/b"}}],
+}
 MATHCHAT = {
     "workflow_func_path": "mathchat_workflow.py",
     "agents": [{"0": {"role": "agent_problem_solver", "pretrain": "a/b"}},
@@ -162,6 +166,7 @@ FILES = {
         CHAIN_RUN | {"advantage_estimator": "reinforce", "prompt_data": "a.json,b.json"},
         CHAIN_RUN | ONE | {"dynamic_filtering": True},
         CHAIN_RUN | MATHCHAT,
+        CHAIN_RUN | EXPERIENCE,
         CHAIN_RUN | DEBATE,
         CHAIN_RUN | TOOL,
         CHAIN_RUN | GROWN,
@@ -189,6 +194,7 @@ FILES = {
         COACHED | {"workflow_args.use_vertex_ai": True},
         TABLES,
         FIRST_TOOL,
+        FIRST_TOOL | {"agent_workflow": "experience_workflow"},
     ],
     "verl": [
         VERL,

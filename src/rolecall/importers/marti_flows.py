@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from rolecall.importers.keys import Given, Tree
@@ -26,6 +26,7 @@ class Flow:
     turns: dict[str, str] = field(default_factory=dict)  # our role -> their key of its most turns
     own_pay: bool = False  # an agent earns what its own answer is worth, not the team's
     coached: tuple[str, ...] = ()  # our roles that the coach judges beside the right answer
+    offers: tuple[str, ...] = ()  # our roles that may call all tools
 
 
 DEBATE = Flow("majority_vote", {"generator": "debater"}, DEBATE_ARGS)
@@ -61,7 +62,15 @@ ALONE = Flow("single", {"generator": "solver", "base": "solver"})
 CODER = Flow("single", {"generator": "solver", "base": "solver"}, environment="code",
              systems={"solver": CODE})  # fmt: skip
 TREE = Flow("ab_mcts", {"generator": "solver"}, environment="code", systems={"solver": CODE})
-TOOLS = Flow("single", {"generator": "solver", "base": "solver"}, environment="")
+TOOLS = Flow("single", {"generator": "solver", "base": "solver"}, environment="",
+             offers=("solver",))  # fmt: skip
+EXPERIENCE = Flow(
+    "experience", {"solver": "solver", "memory": "memory"},
+    {"num_rounds": "rounds", "memory_reward_style": "memory_reward"},
+    environment="", recipe="experience_math",
+)  # fmt: skip
+EXPERIENCE_TOOLS = replace(EXPERIENCE, offers=("solver",))
+WITH_MEMORY = (EXPERIENCE, EXPERIENCE_TOOLS)
 FLOWS: dict[str, Flow] = {
     "chain_workflow": CHAIN,
     "chain-of-agents": CHAIN,
@@ -78,16 +87,17 @@ FLOWS: dict[str, Flow] = {
     "mcts": TREE,
     "tool_workflow": TOOLS,
     "tool": TOOLS,
+    "experience_workflow": EXPERIENCE,
+    "experience_with_tool_workflow": EXPERIENCE_TOOLS,
+    "experience_with_tool_workflow1": EXPERIENCE_TOOLS,
     "base": ALONE,
 }
 # Those that are known and not there, with the reason.
 MISSING = {
     "judge_workflow": "no workflow in which a judge compares a text with a reference; the "
     "environment `llm` asks a frozen model for the score of a text",
-    "experience_workflow": "no workflow whose agents keep a memory from task to task",
     "prover_verifier": "no workflow of a reviewer that searches for papers",
 }
-MISSING["experience_with_tool_workflow"] = MISSING["experience_workflow"]
 
 
 def find_flow(given: Given, spelt: str, roles: set[str]) -> Flow | None:
@@ -99,7 +109,8 @@ def find_flow(given: Given, spelt: str, roles: set[str]) -> Flow | None:
     if flow is CHAIN and "judge" in roles:
         flow, name = None, "judge_workflow"
     if flow is CHAIN and roles == {"generator"}:
-        flow, name = None, "experience_workflow"
+        flow = EXPERIENCE_TOOLS if given["tools_config.tools"] else EXPERIENCE
+        given.warn(spelt, "one generator and no workflow file: taken for the experience workflow")
     if flow is None:
         names = ", ".join(FLOWS)
         given.refuse(spelt, MISSING.get(name, f"no such workflow here; known: {names}"))
