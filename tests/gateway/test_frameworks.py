@@ -47,6 +47,8 @@ def continues(later: Turn, earlier: Turn) -> bool:
         pytest.param("openai_agents_responses", marks=needs_frameworks),
         pytest.param("openai_agents_chat", marks=needs_frameworks),
         pytest.param("langgraph_team", marks=needs_frameworks),
+        pytest.param("autogen_team", marks=needs_frameworks),
+        pytest.param("camel_team", marks=needs_frameworks),
     ],
 )
 def test_a_team_of_a_framework_is_trained_on_exact_tokens(example, tmp_path):
