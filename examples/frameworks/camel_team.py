@@ -1,6 +1,7 @@
 """A solver and a verifier on one page, with CAMEL's agents, which keep their conversations.
 
-In this folder: rolecall train team.yaml workflow.function=camel_team.py:run
+After `make build/camel`, in this folder: rolecall train team.yaml
+workflow.function=camel_team.py:run workflow.python=../../build/camel/bin/python
 """
 
 import os
