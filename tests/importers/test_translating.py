@@ -477,6 +477,9 @@ def test_dr_mas_becomes_dr_mas_with_the_published_numbers():
     assert config["algorithm"]["name"] == "drmas"
     assert list(config["team"]) == ["verifier", "searcher", "answerer"]
     assert config["team"]["searcher"]["invalid_penalty"] == 0.01
+    thinkers = [name for name, agent in config["team"].items() if agent.get("require_think_tags")]
+    assert thinkers == ["searcher", "answerer"]
+    assert "<think>" in config["team"]["searcher"]["system"]
     assert config["workflow"] == {
         "name": "search_team", "max_steps": 4, "on_unparsable": "yes",
         "last_step": "verdict",
