@@ -125,7 +125,7 @@ $(VENV)/vllm: $(VENV)/bench
 
 # Frameworks whose programs are trained as they are, each folder of examples in an environment of its
 # own: rolecall runs them through `workflow.python`, and needs nothing of them.
-build/frameworks build/openenv build/verifiers: build/%: examples/%/requirements.txt $(VENV)/dev
+build/camel build/frameworks build/openenv build/verifiers: build/%: examples/%/requirements.txt $(VENV)/dev
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $@
 	$(BIN)/uv pip install --quiet --python $@/bin/python -r $<
 	touch $@

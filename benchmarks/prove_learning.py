@@ -67,7 +67,7 @@ TWINS = {
     "math_world_model": "world_model_math",
     "kuhn": "spiral_kuhn", "plan_path": "at_grpo_plan_path", "sokoban": "at_grpo_sokoban",
     "sudoku": "at_grpo_sudoku", "kitchen": "read_kitchen", "math_step": "step_math",
-    "multitask": "code_math_tools",
+    "multitask": "code_math_tools", "math_experience": "experience_math", "math_ttrl": "ttrl_math",
 }  # fmt: skip
 
 

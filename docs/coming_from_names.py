@@ -288,7 +288,11 @@ MARTI_V1: Names = [
         "",
     ),
     ("reinforce_plus_plus", ["rolecall.algorithms.reinforce:ReinforcePlusPlus"], ""),
-    ("experience_workflow.py", [], "not here: a memory from task to task"),
+    (
+        "experience_workflow.py, experience_with_tool_workflow.py",
+        ["rolecall.workflows.experience:experience"],
+        "the last attempt is trained too with tools; there it is not",
+    ),
     (
         "credit_model",
         [],

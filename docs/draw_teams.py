@@ -52,6 +52,7 @@ SAYS: dict[str, dict[str, list[str]]] = {
         "left (debater)": ["l1", "l2"], "right (debater)": ["r1", "r2"],
         "judge": ["<winner>A</winner>"],
     },
+    "experience": {"solver": [BOX] * 3, "memory": ["Check.", "Count."]},
     "graph": {"plan": ["p1"], "left": ["l1"], "right": ["r1"], "last": ["x"]},
     "in_turn": {"ann (player)": ["[onion]", "[pot]"], "ben (player)": ["[plate]", "[wait]"]},
     "leader_and_peers": {"ann (peer)": [BOX], "ben (peer)": [BOX], "leader": [BOX, BOX]},
@@ -80,6 +81,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ab_mcts": {"nodes": 5},
     "coder_tester": {"max_turns": 2},
     "debate": {"rounds": 2},
+    "experience": {"rounds": 3},
     "malt": {"candidates": 2},
     "graph": {
         "sees": {
@@ -147,6 +149,7 @@ workflow: {name: solver_verifier, rounds: 2}    # or path/to/mine.py:my_workflow
 | `mathchat` | `solver`, `executor` with Python, `verifier` (MAPPA, MARTI) |
 | `malt` | every draft of a `generator` is criticised by a `verifier` and rewritten by a `refiner` several times; what came of a turn is its reward (MALT) |
 | `ab_mcts` | `solver`s answer anew or improve an answer, by Thompson sampling in a tree of answers (AB-MCTS, MARS2) |
+| `experience` | a `solver` tries again with the lessons that a `memory` writes after each attempt (MARTI) |
 | `reflection`, `reflection_steps` | a `teacher` corrects what a `student` answers, or each of its actions in a world: [data for sft](stages.md#reflections-of-a-teacher) (STeP) |
 | `majority_vote`, `mixture` | any number of `debater`s who vote; `proposer`s and an `aggregator` |
 | `leader_and_peers` | `peer`s answer, a `leader` reads them and answers for all (MLPO) |

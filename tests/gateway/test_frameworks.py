@@ -20,6 +20,9 @@ needs_frameworks = pytest.mark.skipif(
     not PYTHON.is_file(), reason="make build/frameworks installs them"
 )
 
+CAMEL = ROOT / "build/camel/bin/python"
+needs_camel = pytest.mark.skipif(not CAMEL.is_file(), reason="make build/camel installs it")
+
 
 def train(config: str, example: str, folder: Path, *changes: str) -> list[Episode]:
     """Train two updates, and return all episodes."""
@@ -47,11 +50,14 @@ def continues(later: Turn, earlier: Turn) -> bool:
         pytest.param("openai_agents_responses", marks=needs_frameworks),
         pytest.param("openai_agents_chat", marks=needs_frameworks),
         pytest.param("langgraph_team", marks=needs_frameworks),
+        pytest.param("autogen_team", marks=needs_frameworks),
+        pytest.param("camel_team", marks=needs_camel),
     ],
 )
 def test_a_team_of_a_framework_is_trained_on_exact_tokens(example, tmp_path):
     """Each says the same to the same agents, so all get the same answers."""
-    own = [] if example.endswith("_sdk") else [f"workflow.python={PYTHON}"]
+    python = CAMEL if example == "camel_team" else PYTHON
+    own = [] if example.endswith("_sdk") else [f"workflow.python={python}"]
     less = ["rollout.groups=4", "rollout.group_size=4", "evaluation.tasks=0"]
     episodes = train("team.yaml", example, tmp_path, *less, *own)
     assert len(episodes) == 32

@@ -12,6 +12,8 @@ ROLES = {
     "tool": ["generator"],
     "ab_mcts": ["generator", "generator"],
     "judge": ["generator", "judge"],
+    "experience": ["generator"],
+    "experience_with_tool": ["generator", "generator"],
 }
 ALONE = ("single_math",)  # their files have no underscore before `workflow`
 TEMPLATES = {
@@ -192,6 +194,17 @@ REVIEWS = {
                {"judge": {"role": "judge", "is_tuning": False, "pretrain": "models/judge",
                           "generate_max_len": 256, "vllm_num_engines": 2}}],
 }  # fmt: skip
+EXPERIENCE = {
+    "defaults": ["default", "_self_"],
+    "agent_workflow": "chain-of-agents",
+    "workflow_func_path": None,
+    "workflow_args": {"num_rounds": 3, "memory_reward_style": "delta", "log_save_path": None,
+                      "max_length_mem": 4096, "max_length_agent": 8196},
+    "chat_template": None,
+    "agents": [{"generator": {"role": "generator", "is_tuning": True}}],
+    "tools_config": {"max_turns": 3, "tools": {"code": {
+        "type": "sandbox_fusion", "timeout": 30, "base_url": "http://127.0.0.1:8080/run_code"}}},
+}  # fmt: skip
 COMMAND = """#!/bin/bash
 set -x
 MODEL_DIR=${{1}}
@@ -231,7 +244,8 @@ def write_repository(folder: Path) -> None:
     configs.mkdir(parents=True)
     (folder / "scripts").mkdir()
     files = {"default": DEFAULT, "ma_mad": DEBATE, "mathchat_with_coach": COACH, "tables": TABLES,
-             "tool_search": SEARCH, "ma_reviews": REVIEWS}  # fmt: skip
+             "tool_search": SEARCH, "ma_reviews": REVIEWS,
+             "ma_exp_with_code": EXPERIENCE}  # fmt: skip
     for name, values in files.items():
         (configs / f"{name}.yaml").write_text(json.dumps(values))
 

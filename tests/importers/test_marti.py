@@ -128,7 +128,36 @@ def test_the_tool_workflow_is_one_agent_with_tools(folder, tools, used):
     assert config["team"]["solver"]["tools"] == {"use": [used], "format": "native", "max_calls": 1}
 
 
+def test_the_experience_workflow_without_tools_is_a_solver_and_a_memory_of_one_policy(folder):
+    config = v2(folder, "experience", tools=SEARCH_TOOL)
+    assert config["workflow"] == {"name": "experience", "rounds": 2}
+    assert {name: agent["policy"] for name, agent in config["team"].items()} == {
+        "solver": "solver",
+        "memory": "solver",
+    }
+    assert [*config["policies"]] == ["solver"]
+    assert not any("tools" in agent for agent in config["team"].values())
+    assert "rewards" not in config or "own_answers" not in config["rewards"]
+
+
+def test_of_two_agents_the_first_is_the_solver_with_tools_and_the_second_the_memory(folder):
+    config = v2(folder, "experience_with_tool", tools=PYTHON_TOOL)
+    assert [*config["policies"]] == [*config["team"]] == ["solver", "memory"]
+    used = [{"name": "python", "wall_s": 30.0, "url": "http://h/run_code"}]
+    assert config["team"]["solver"]["tools"]["use"] == used
+    assert "tools" not in config["team"]["memory"]
+
+
 # --- version 1 ---
+
+
+def test_one_generator_in_a_chain_is_the_experience_workflow(folder):
+    config = imported(script_v1(folder, "ma_exp_with_code"))
+    assert config["workflow"] == {"name": "experience", "rounds": 3, "memory_reward": "delta"}
+    assert config["team"]["solver"]["tools"]["max_calls"] == 2
+    assert "boxed" in config["team"]["solver"]["system"]
+    assert "boxed" not in config["team"]["memory"]["system"]
+    assert config["algorithm"]["minibatches"] == 5  # 8 tasks, 4 attempts, 5 turns, of 32 there
 
 
 def test_a_script_takes_the_yaml_that_it_names_and_what_that_names(folder):

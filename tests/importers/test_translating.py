@@ -48,6 +48,10 @@ CHAIN_RUN = {
     "eval_dataset": "json@/data/MATH",
     "eval_temperature": 1.0,
 }
+EXPERIENCE = {
+    "workflow_func_path": "experience_workflow.py",
+    "agents": [{"0": {"role": "generator", "pretrain": "a/b"}}],
+}
 MATHCHAT = {
     "workflow_func_path": "mathchat_workflow.py",
     "agents": [{"0": {"role": "agent_problem_solver", "pretrain": "a/b"}},
@@ -168,6 +172,7 @@ FILES = {
         CHAIN_RUN | {"advantage_estimator": "reinforce", "prompt_data": "a.json,b.json"},
         CHAIN_RUN | ONE | {"dynamic_filtering": True},
         CHAIN_RUN | MATHCHAT,
+        CHAIN_RUN | EXPERIENCE,
         CHAIN_RUN | DEBATE,
         CHAIN_RUN | REVIEWS,
         CHAIN_RUN | TOOL,
@@ -197,6 +202,7 @@ FILES = {
         TABLES,
         FIRST_RUN | REVIEWS | {"apply_chat_template": True},
         FIRST_TOOL,
+        FIRST_TOOL | {"agent_workflow": "experience_workflow"},
     ],
     "verl": [
         VERL,
@@ -481,6 +487,9 @@ def test_dr_mas_becomes_dr_mas_with_the_published_numbers():
     assert config["algorithm"]["name"] == "drmas"
     assert list(config["team"]) == ["verifier", "searcher", "answerer"]
     assert config["team"]["searcher"]["invalid_penalty"] == 0.01
+    thinkers = [name for name, agent in config["team"].items() if agent.get("require_think_tags")]
+    assert thinkers == ["searcher", "answerer"]
+    assert "<think>" in config["team"]["searcher"]["system"]
     assert config["workflow"] == {
         "name": "search_team", "max_steps": 4, "on_unparsable": "yes",
         "last_step": "verdict",

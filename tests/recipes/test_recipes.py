@@ -40,7 +40,7 @@ ALGORITHMS = [
     "counterfactual_math", "dpo_math", "marft_math", "gigpo_search",
     "sft_rl_math", "leader_math", "step_math", "a2c_math", "marft_token_math", "vdn_value_math",
     "qmix_value_math", "spin_math", "preferences_math", "malt_math", "ma_airl_math",
-    "world_model_math", "ab_mcts_code",
+    "world_model_math", "ab_mcts_code", "experience_math", "ttrl_math",
 ]  # fmt: skip
 # Worlds in which random words earn nothing: they are built, and their twins take two steps.
 WORLDS = ["at_grpo_plan_path", "at_grpo_sokoban", "at_grpo_sudoku", "read_kitchen"]
@@ -208,6 +208,8 @@ SMALL += [
     "math_malt",
     "math_airl",
     "math_world_model",
+    "math_experience",
+    "math_ttrl",
 ]
 SMALL += ["math_vdn_value", "math_qmix_value", "planner_mgrpo", "tools_ppo"]
 SMALL += [twin for twin, real in TWINS.items() if real in WORLDS]

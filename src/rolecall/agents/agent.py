@@ -74,6 +74,7 @@ class Agent:
     memory: bool = False  # its earlier exchanges of the episode stand before each new call
     trainable: bool = True
     invalid_penalty: float = 0.0  # taken from the reward of a turn that the parser cannot read
+    require_think_tags: bool = False  # a turn is invalid without one thought in its tags
     tools: ToolUse | None = None
     cross_policy: CrossPolicy | None = None
     chooser: Chooser | None = None  # of what it says, among candidates

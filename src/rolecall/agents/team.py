@@ -21,7 +21,7 @@ from rolecall.core.interfaces.environment import Observation
 from rolecall.core.interfaces.follower import Follower
 from rolecall.core.interfaces.tool import Format, Tool
 from rolecall.core.seeding import derive_seed
-from rolecall.core.tags import encodable
+from rolecall.core.tags import encodable, has_one_thought
 from rolecall.core.types import Episode, Ids, Message, Swap, ToolNotes, Turn
 from rolecall.runtime import call_tree
 from rolecall.tools.call_parsing import answers, read_calls
@@ -377,10 +377,13 @@ class Member:
             tokenizer = agent.policy.tokenizer
             assert tokenizer is not None, "what has tokens has a tokenizer"
             turn.text = spoken_text(tokenizer, turn.ids[0], said.tokens)
+        has_thought = not agent.require_think_tags or has_one_thought(turn.text)
+        turn.valid = has_thought
         if agent.tools is not None and read_calls(turn, agent.tools.format):
-            return  # its form is judged as the calls are made
+            return  # the rest of its form is judged as the calls are made
         if agent.parser is not None:
-            turn.valid = turn.finish != "length" and agent.parser(turn) is not None
+            is_read = turn.finish != "length" and agent.parser(turn) is not None
+            turn.valid = has_thought and is_read
         self._penalise(turn)
 
     def reject(self, turn: Turn) -> None:

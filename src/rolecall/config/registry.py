@@ -33,6 +33,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "coder_tester": "rolecall.workflows.coder_tester:coder_tester",
         "data_science": "rolecall.workflows.data_science:data_science",
         "debate": "rolecall.workflows.debate:debate",
+        "experience": "rolecall.workflows.experience:experience",
         "external": "rolecall.workflows.external:external",
         "graph": "rolecall.workflows.graph:graph",
         "in_turn": "rolecall.workflows.in_turn:in_turn",

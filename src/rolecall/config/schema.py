@@ -113,6 +113,8 @@ class AgentConfig(Section):
     """Import path of a function that reads its turns; by default the workflow's for the role."""
     invalid_penalty: float = Field(0.0, ge=0, le=1e6)
     """Amount subtracted from the reward of a turn that the parser cannot read."""
+    require_think_tags: bool = False
+    """Count a turn as invalid unless it has one thought, between `<think>` and `</think>`."""
     memory: bool = False
     """Show it its earlier exchanges of the episode in each new call."""
     trainable: bool = True

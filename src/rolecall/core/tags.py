@@ -29,6 +29,17 @@ def thinking(text: str) -> str:
     return "\n".join(piece.strip() for piece in parts if piece.strip())
 
 
+def has_one_thought(text: str) -> bool:
+    """Return whether a text has `<think>` once and, behind it, `</think>` once.
+
+    has_one_thought("<think>4?</think> 4") -> True; has_one_thought("4") -> False
+    """
+    before, start, rest = text.partition(THINK_START)
+    if not start or THINK_START in rest or THINK_END in before:
+        return False
+    return rest.count(THINK_END) == 1
+
+
 def find_tag(text: str, name: str) -> str | None:
     """Return the content of the last complete `<name>...</name>` after thinking; None if there is
     none.

@@ -29,6 +29,9 @@ TEAMS = {
                                                "Search Agent": "searcher",
                                                "Answer Agent": "answerer"}),
 }  # fmt: skip
+# Whose turns are invalid there without one thought in tags, and what asks for it.
+THINKERS = ("searcher", "answerer")
+THINK = "Reason first, between <think> and </think>."
 # What an unreadable verdict counts as there.
 UNREADABLE = {"solver_verifier": "approve", "search_team": "yes"}
 RIGHT = 0.5  # least reward of a right attempt, less what unreadable turns cost
@@ -83,6 +86,9 @@ def _team(given: Given, config: Tree) -> None:
             continue
         policy = owner.setdefault(str(model), name) if given["agent.model_sharing"] else name
         config["team"][name] = {"policy": policy, "system": system[name]}
+        if name in THINKERS:
+            thinking = {"system": f"{system[name]} {THINK}", "require_think_tags": True}
+            config["team"][name] |= thinking
         if penalty:
             config["team"][name]["invalid_penalty"] = penalty
         if policy == name:

@@ -7,7 +7,7 @@ import copy
 from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import Framework, Given, Tree, set_key
 from rolecall.importers.marti_algorithm import build_algorithm, build_correction, build_rewards
-from rolecall.importers.marti_flows import DEBATE, TREE, Flow
+from rolecall.importers.marti_flows import DEBATE, TREE, WITH_MEMORY, Flow
 from rolecall.importers.marti_judge import build_reviews
 from rolecall.importers.marti_keys import KEYS
 from rolecall.importers.marti_run import (
@@ -24,6 +24,7 @@ from rolecall.importers.marti_tools import build_environment, build_tools
 MAPPINGS = ("workflow_args", "tools_config", "reward_alloc")
 SCHEDULES = {"constant": "constant", "linear": "linear", "cosine": "cosine",
              "cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}  # fmt: skip
+ROUNDS = 4  # of the experience workflows, unless a file says otherwise
 LEAST_RATE = 0.1  # of its peak, at which cosine_with_min_lr ends there
 MARKS = ("multi_agent_train_ppo_ray", "--workflow_func_path", "--workflow_args", "--agents",
          "--default_agent")  # fmt: skip
@@ -114,11 +115,14 @@ def build_work(given: Given, config: Tree, flow: Flow | None, *, task: str, spel
 
 def count_answers(given: Given, config: Tree, flow: Flow | None) -> int:
     """Return how many answers an agent gives in an episode: those of a debate's rounds, and about
-    its share of a tree.
+    its share of a tree. One agent that is solver and memory speaks for both.
     """
     if flow is TREE:
         return max(1, (given["workflow_args.max_num_nodes"] or 1) // max(1, len(config["team"])))
     rounds: int | None = given["workflow_args.num_rounds"]
+    if flow in WITH_MEMORY:
+        attempts = rounds or ROUNDS
+        return 2 * attempts - 1 if len(config["policies"]) == 1 else attempts
     return (rounds or len(config["team"]) or 1) if flow is DEBATE else 1
 
 

@@ -8,7 +8,7 @@ from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import EDIT, Given, Tree, set_key, trained_policies
 from rolecall.importers.marti_coach import KEYS as COACH_KEYS
 from rolecall.importers.marti_coach import build_coach
-from rolecall.importers.marti_flows import DEBATE, TOOLS, Flow
+from rolecall.importers.marti_flows import DEBATE, TOOLS, WITH_MEMORY, Flow
 from rolecall.importers.marti_keys import NEVER
 
 ESTIMATORS = {
@@ -213,7 +213,8 @@ def build_rewards(given: Given, config: Tree, flow: Flow) -> None:
         given.silence([key for key in unread if key in given.keys], f"{flow.name} has no coach")
     if flow is not TOOLS:
         given.silence(["reward_alloc.use_ttrl"], "the code of teams reads `ttrl` instead")
-    shape, alpha, final = _shape(given, coached=bool(flow.coached))
+    is_paid = bool(flow.coached) or flow in WITH_MEMORY
+    shape, alpha, final = _shape(given, is_paid=is_paid)
     if flow.own_pay or shape:
         own: Tree = {"shape": shape, "alpha": alpha, "final": final} if shape else {}
         config["rewards"] = {"own_answers": own}
@@ -236,15 +237,18 @@ def _ask_remote_model(given: Given, config: Tree, urls: JsonValue) -> None:
     config["rewards"] = {"remote_model": {"url": str(listed[0]), "scores": "actions"}}
 
 
-def _shape(given: Given, *, coached: bool) -> tuple[str, float, float]:
-    """Return shape, alpha and final of `own_answers`; "" where answers are not compared."""
+def _shape(given: Given, *, is_paid: bool) -> tuple[str, float, float]:
+    """Return shape, alpha and final of `own_answers`; "" where answers are not compared.
+
+    is_paid: whether a coach or the workflow pays the turns.
+    """
     processor = PurePath(str(given["processor_func_path"] or "")).stem
     keys = ["reward_alloc.name", "reward_alloc.alpha", "reward_alloc.beta"]
     if processor and processor not in (*SHAPING, *PLAIN):
         given.refuse("processor_func_path", "write a reward of your own: docs/extend.md")
     in_graph = "agent_workflow" in given.keys and "async_workflow" in given.keys
     compares = processor in SHAPING or (in_graph and not given["workflow_func_path"])
-    if not compares or coached or given["reward_alloc.name"] is None:
+    if not compares or is_paid or given["reward_alloc.name"] is None:
         given.silence(keys, "nothing there reads it with this processor")
         return "", 0.0, 0.0
     chosen = given.choose("reward_alloc.name", SHAPES, "no such shape")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from rolecall.importers.keys import Given, Tree
@@ -27,6 +27,7 @@ class Flow:
     own_pay: bool = False  # an agent earns what its own answer is worth, not the team's
     coached: tuple[str, ...] = ()  # our roles that the coach judges beside the right answer
     judged: bool = False  # its agent `judge` is a reward here
+    offers: tuple[str, ...] = ()  # our roles that may call all tools
 
 
 DEBATE = Flow("majority_vote", {"generator": "debater"}, DEBATE_ARGS)
@@ -64,7 +65,15 @@ CODER = Flow("single", {"generator": "solver", "base": "solver"}, environment="c
 TREE = Flow("ab_mcts", {"generator": "solver"}, environment="code", systems={"solver": CODE})
 REVIEWS = Flow("single", {"generator": "solver"}, environment="text",
                systems={"solver": ""}, judged=True)  # fmt: skip
-TOOLS = Flow("single", {"generator": "solver", "base": "solver"}, environment="")
+TOOLS = Flow("single", {"generator": "solver", "base": "solver"}, environment="",
+             offers=("solver",))  # fmt: skip
+EXPERIENCE = Flow(
+    "experience", {"solver": "solver", "memory": "memory"},
+    {"num_rounds": "rounds", "memory_reward_style": "memory_reward"},
+    environment="", recipe="experience_math",
+)  # fmt: skip
+EXPERIENCE_TOOLS = replace(EXPERIENCE, offers=("solver",))
+WITH_MEMORY = (EXPERIENCE, EXPERIENCE_TOOLS)
 FLOWS: dict[str, Flow] = {
     "chain_workflow": CHAIN,
     "chain-of-agents": CHAIN,
@@ -83,14 +92,15 @@ FLOWS: dict[str, Flow] = {
     "reviewrl_genrm": REVIEWS,
     "tool_workflow": TOOLS,
     "tool": TOOLS,
+    "experience_workflow": EXPERIENCE,
+    "experience_with_tool_workflow": EXPERIENCE_TOOLS,
+    "experience_with_tool_workflow1": EXPERIENCE_TOOLS,
     "base": ALONE,
 }
 # Those that are known and not there, with the reason.
 MISSING = {
-    "experience_workflow": "no workflow whose agents keep a memory from task to task",
     "prover_verifier": "its reward function pays nothing there; name judge_workflow.py",
 }
-MISSING["experience_with_tool_workflow"] = MISSING["experience_workflow"]
 
 
 def find_flow(given: Given, spelt: str, roles: set[str]) -> Flow | None:
@@ -102,7 +112,8 @@ def find_flow(given: Given, spelt: str, roles: set[str]) -> Flow | None:
     if flow is CHAIN and "judge" in roles:
         flow = REVIEWS
     if flow is CHAIN and roles == {"generator"}:
-        flow, name = None, "experience_workflow"
+        flow = EXPERIENCE_TOOLS if given["tools_config.tools"] else EXPERIENCE
+        given.warn(spelt, "one generator and no workflow file: taken for the experience workflow")
     if flow is None:
         names = ", ".join(FLOWS)
         given.refuse(spelt, MISSING.get(name, f"no such workflow here; known: {names}"))

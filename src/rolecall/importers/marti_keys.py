@@ -15,6 +15,18 @@ ROLE = "agents say theirs"
 QUESTIONS = ("question", "prompt", "problem", "input", "messages")
 TRUTHS = ("answer", "ground_truth", "golden_answers", "solution", "extracted_groundtruth")
 NEVER = 1_000_000
+ROOM = "each answer is bounded by its agent's sampling.max_tokens"
+# Of the workflows that keep an experience memory, in both versions.
+EXPERIENCE_ARGS: dict[str, Key] = {
+    "workflow_args.memory_reward_style": read("workflow.memory_reward"),
+    "workflow_args.memory_section_from_solver": refuse("the memory reads each attempt", True),
+    "workflow_args.log_save_path": ignore("attempts and lessons are turns of the run's episodes"),
+    **{
+        f"workflow_args.{name}": ignore(ROOM)
+        for name in ("max_length_mem", "max_length_agent", "default_max_tokens",
+                     "min_solver_tokens", "min_memory_tokens", "safety_margin")
+    },
+}  # fmt: skip
 KEYS: dict[str, Key] = {
     "defaults": ignore("a list of Hydra's: give those files too"),
     "config-path": ignore("give that YAML file too"),
@@ -40,6 +52,7 @@ KEYS: dict[str, Key] = {
     "workflow_args.judge_weight": read("rewards.judge.weight"),
     "workflow_args.judge_template": read("rewards.judge.prompt"),
     "workflow_args.label_separator": read("environment.separator"),
+    **EXPERIENCE_ARGS,
     "workflow_args.template_id": ignore("prompts stand in the config"),
     "workflow_args.num_rounds": read("workflow.rounds"),
     "workflow_args.max_others": read("workflow.max_others"),

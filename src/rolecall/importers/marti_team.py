@@ -15,6 +15,7 @@ from rolecall.importers.marti_flows import (
     MIXTURE,
     TOOLS,
     TREE,
+    WITH_MEMORY,
     Flow,
     find_flow,
 )
@@ -27,7 +28,8 @@ AGENT_KEYS = ("role", "pretrain", "is_tuning", "chat_template", "system_prompt",
               "search_execution", "save_path", "ckpt_path", "is_api_model", "model_name",
               "is_reasoning_model")  # fmt: skip
 SUFFIX = "add_prompt_suffix"  # of version 1, behind each question
-PLAYED_ALONE = (ALONE, CODER, TOOLS)  # without a list of agents one of the defaults speaks
+# Without a list of agents one of the defaults speaks.
+PLAYED_ALONE = (ALONE, CODER, TOOLS, *WITH_MEMORY)
 
 
 def build_team(given: Given, config: Tree) -> Flow | None:
@@ -50,10 +52,15 @@ def build_team(given: Given, config: Tree) -> Flow | None:
         given.refuse("agents", "no agents are given; they stand in the YAML of --config-name")
     judges = [agent for _, agent in agents if flow.judged and agent.get("role") == JUDGE]
     agents = [(name, agent) for name, agent in agents if agent not in judges]
+    shares = given["shared_agents"]
+    if flow in WITH_MEMORY:
+        shares = shares or len(agents) == 1
+        agents = _with_memory(given, agents)
     played = [flow.roles.get(str(agent.get("role")), "") for _, agent in agents]
     for number, (name, agent) in enumerate(agents):
         ours = played[number] + (str(number) if played.count(played[number]) > 1 else "")
-        _agent(given, config, flow, name=name, ours=ours, agent=agent)
+        policy = next(iter(config["policies"]), ours) if shares else ours
+        _agent(given, config, flow, name=name, ours=ours, policy=policy, agent=agent)
     if flow.judged:
         set_judge_policy(given, config, judges[0] if judges else {})
     _workflow_args(given, config, flow)
@@ -64,6 +71,17 @@ def build_team(given: Given, config: Tree) -> Flow | None:
             given.silence(["pretrain"], "every agent speaks through an API")
         given.warn("agents", "nobody of the team is trained; play it with `rolecall eval FILE`")
     return flow
+
+
+def _with_memory(
+    given: Given, agents: list[tuple[str, JsonObject]]
+) -> list[tuple[str, JsonObject]]:
+    """Return the solver and the memory: the first two agents, whatever their roles. One is both."""
+    if len(agents) > 2:
+        given.refuse("agents", "the experience workflow has a solver and a memory, no others")
+    roles = ("solver", "memory")
+    two = (agents * 2)[:2]
+    return [(name, agent | {"role": role}) for (name, agent), role in zip(two, roles, strict=True)]
 
 
 def _agents(given: Given) -> list[tuple[str, JsonObject]]:
@@ -82,7 +100,14 @@ def _agents(given: Given) -> list[tuple[str, JsonObject]]:
 
 
 def _agent(
-    given: Given, config: Tree, flow: Flow, *, name: str, ours: str, agent: JsonObject
+    given: Given,
+    config: Tree,
+    flow: Flow,
+    *,
+    name: str,
+    ours: str,
+    policy: str,
+    agent: JsonObject,
 ) -> None:
     role = flow.roles.get(str(agent.get("role")))
     if role is None:
@@ -95,7 +120,6 @@ def _agent(
         given.own.append(OwnValue(ours, key, value, listed="agents"))
     if agent.get("search_execution"):
         given.refuse("agents", f"{name}: only an agent of the tool workflow searches")
-    policy = next(iter(config["policies"]), ours) if given["shared_agents"] else ours
     section: Tree = {"policy": policy} | ({"role": role} if ours != role else {})
     system = _system(given, flow, role=role, agent=agent)
     if system:
@@ -151,6 +175,8 @@ def _system(given: Given, flow: Flow, *, role: str, agent: JsonObject) -> str:
         prompt = recipe["team"][role]["system"]
     elif not prompt and not template and flow is not DEBATE and SUFFIX not in given.keys:
         prompt = flow.systems.get(role, BOXED)
+    if role == "memory":
+        return prompt
     if flow.environment not in ("math", ""):
         given.silence([SUFFIX], f"answers of {flow.environment} stand in no box")
         return prompt
@@ -185,7 +211,7 @@ def _ask_by_round(
 
 def _workflow_args(given: Given, config: Tree, flow: Flow) -> None:
     """Options that their workflow reads; others say nothing there, and nothing here."""
-    for name in ("num_rounds", "max_others", "contain_self"):
+    for name in ("num_rounds", "max_others", "contain_self", "memory_reward_style"):
         key = f"workflow_args.{name}"
         value = given[key]
         if name == "num_rounds" and flow is MIXTURE and value is not None:

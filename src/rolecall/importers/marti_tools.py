@@ -5,7 +5,7 @@ from __future__ import annotations
 from rolecall.core.errors import ConfigError, nearest
 from rolecall.core.json_types import JsonObject
 from rolecall.importers.keys import EDIT, Given, Tree, get_key, is_unknown, set_key, show_value
-from rolecall.importers.marti_flows import TOOLS, TREE, Flow
+from rolecall.importers.marti_flows import TREE, Flow
 from rolecall.importers.marti_tree import works_on
 
 TOOL_KEYS = ("type", "base_url", "timeout", "topk", "schema_path", "enable_rate_limiting",
@@ -25,7 +25,7 @@ def build_environment(given: Given, config: Tree, flow: Flow, *, task: str, spel
     """Set the environment: the workflow's own, else that of a task."""
     if flow is TREE:
         name = TASKS.get(works_on(given), EDIT)
-    elif flow is not TOOLS:
+    elif flow.environment:
         name = flow.environment
     elif given.keys.get("agent_func_path") and "code_step" in str(given["agent_func_path"]):
         name = "code"
@@ -36,16 +36,19 @@ def build_environment(given: Given, config: Tree, flow: Flow, *, task: str, spel
     if name == EDIT:
         given.refuse(spelt, f"no environment for {task!r}; known: {', '.join(TASKS)}")
         given.mark_missing(config, "environment.name", "what they work on")
-    if flow is not TOOLS and spelt in given.keys and name == flow.environment:
+    if spelt in given.keys and name == flow.environment:
         given.silence([spelt], "told by the workflow")
 
 
 def build_tools(given: Given, config: Tree, flow: Flow) -> None:
-    """Give the tools to the agents that run code, or to the one of the tool workflow."""
+    """Give the tools to the agents that run code, or all of them to those that may call any."""
     users = {name: agent for name, agent in config["team"].items() if "tools" in agent}
-    if flow is TOOLS:
-        users = config["team"]
-        _offer(given, config)
+    if flow.offers:
+        roles = {name: agent.get("role", name) for name, agent in config["team"].items()}
+        users = {name: config["team"][name] for name in roles if roles[name] in flow.offers}
+        _offer(given, config, users)
+    elif not flow.environment:
+        given.silence(["tools_config.tools"], f"{flow.name} without tools does not read it")
     else:
         for name, tool in _tools(given).items():
             if tool.get("type") == "sandbox_fusion" and users:
@@ -98,8 +101,8 @@ def _tools(given: Given) -> dict[str, JsonObject]:
     return {name: tool for name, tool in tools.items() if name not in typeless}
 
 
-def _offer(given: Given, config: Tree) -> None:
-    """Offer all tools to the one agent, in the form of its model's chat template."""
+def _offer(given: Given, config: Tree, users: dict[str, Tree]) -> None:
+    """Offer all tools to these agents, in the form of their model's chat template."""
     offered: list[JsonObject] = []
     for name, tool in _tools(given).items():
         if tool.get("type") == "search_r1" and config["environment"]["name"] == "search":
@@ -114,7 +117,7 @@ def _offer(given: Given, config: Tree) -> None:
             given.refuse("tools_config.tools", f"{name}: no tool of the type {tool.get('type')!r}")
     if given.keys.get("tools_config.mcp_url") and given["tools_config.mcp_url"]:
         offered.append({"name": "mcp", "url": given["tools_config.mcp_url"]})
-    for agent in config["team"].values() if offered else []:
+    for agent in users.values() if offered else []:
         agent["tools"] = {"use": offered, "format": "native"}
 
 

@@ -10,6 +10,7 @@ from rolecall.importers.marti_keys import (
     CALLS,
     CONTINUES,
     ENGINE,
+    EXPERIENCE_ARGS,
     LEARNER,
     QUESTIONS,
     RAY,
@@ -20,7 +21,6 @@ from rolecall.importers.marti_prompts import BOXED
 
 CREDIT = "a credit model as MARTI trains one (implicit PRM, saliency) is no part of this library"
 TREE = "of AB-MCTS"
-MEMORY = "of a workflow that keeps a memory from task to task"
 LABELS = "rows hold the right answers as a list: split a text of several before"
 COACH = "policies.coach"
 WEAVE = "the tracker weave gets all turns from the main process"
@@ -76,10 +76,7 @@ KEYS: dict[str, Key] = {
     "workflow_args.judge_template": read("rewards.judge.prompt"),
     "workflow_args.score_parser": read("rewards.judge.score"),
     "workflow_args.label_separator": read("environment.separator"),
-    "workflow_args.memory_reward_style": ignore(MEMORY),
-    "workflow_args.log_save_path": ignore(MEMORY),
-    "workflow_args.max_length_mem": ignore(MEMORY),
-    "workflow_args.max_length_agent": ignore(MEMORY),
+    **EXPERIENCE_ARGS,
     "workflow_args.async_mcts_batch": ignore(TREE),
     "workflow_args.mcts_eval": ignore(TREE),
     "workflow_args.max_num_nodes": read("workflow.nodes"),

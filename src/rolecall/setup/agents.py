@@ -31,10 +31,11 @@ def choose_parser(name: str, config: AgentConfig, flow: Workflow) -> Parser | No
             )
     # A program outside says with each request what it demands.
     is_judged = parser is not None or config.tools is not None or flow.is_external
+    is_judged = is_judged or config.require_think_tags
     if config.invalid_penalty and not is_judged:
         raise ConfigError(
             f"team.{name}.invalid_penalty has no effect: nothing says what valid is; set "
-            f"team.{name}.parser"
+            f"team.{name}.parser or team.{name}.require_think_tags"
         )
     return parser
 
@@ -100,6 +101,7 @@ def make_agents(
             memory=agent.memory,
             trainable=agent.trainable,
             invalid_penalty=agent.invalid_penalty,
+            require_think_tags=agent.require_think_tags,
             tools=tools.get(name),
             cross_policy=_cross_policy(agent, policies),
         )

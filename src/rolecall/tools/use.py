@@ -179,7 +179,9 @@ async def use_tools(
     results = [task.result() for task in running]
     if written:
         turn.tools.files_written = sorted(set(written))
-    turn.valid = not any(problem in ("malformed", "unknown") for _, problem in results)
+    turn.valid = turn.valid and not any(
+        problem in ("malformed", "unknown") for _, problem in results
+    )
     if len(accepted) < len(calls):
         accepted.append(Call(calls[len(accepted)].name))
         results.append((_too_many(len(calls), use.calls_per_turn), "too_many"))
