@@ -81,7 +81,7 @@ SAID = {
     "ppo_math": ("returns run over its turns", "Dr. MAS's PPO"),
     "drmas_math": ("lone turn", "micro-batch"),
     "drmas_search": ("Qwen2.5-7B", "lone turn", "micro-batch"),
-    "mathchat_coach": ("290 of the 512", "aime_eval_32", "to a tenth"),
+    "mathchat_coach": ("aime_eval_32", "to a tenth"),
     "data_science_coach": ("63 tasks", "shares are rounded", "to a tenth"),
     "spiral_kuhn": ("pool of its earlier weights",),
     "leader_math": ("before training",),
