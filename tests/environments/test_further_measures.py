@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rolecall.grading.further_measures import further_measures
-from rolecall.grading.submissions import Grading, write_table
+from rolecall.grading.submissions import Grading, align, write_table
 from rolecall.grading.tabular import Invalid
 
 IDS = ["1", "2", "3", "4", "5"]
@@ -14,7 +14,8 @@ IDS = ["1", "2", "3", "4", "5"]
 def measure(metric, true, predicted):
     truth = {"id": IDS[: len(true)], "y": true}
     submission = write_table({"id": IDS[: len(true)], "y": predicted})
-    return further_measures(submission, truth, Grading(metric, ["y"], "id"))
+    grading = Grading(metric, ["y"], "id")
+    return further_measures(align(submission, truth, grading), truth, grading)
 
 
 def test_errors_of_numbers_stand_in_proportion_to_the_truth():
@@ -39,7 +40,11 @@ def test_three_classes_have_no_f1_of_one():
     assert measures == pytest.approx({"accuracy": 2 / 3, "f1_micro": 2 / 3})
 
 
-def test_texts_have_none_and_a_broken_submission_is_refused():
+def test_texts_have_none_and_a_missing_submission_is_refused():
     assert measure("jaccard", ["a b", "c"], ["a", "c"]) == {}
     with pytest.raises(Invalid):
-        further_measures(None, {"id": ["1"], "y": ["2"]}, Grading("mae", ["y"], "id"))
+        align(None, {"id": ["1"], "y": ["2"]}, Grading("mae", ["y"], "id"))
+
+
+def test_an_error_too_large_for_a_number_is_left_out():
+    assert measure("mae", ["1", "2"], ["1e200", "2"]) == {"mae": 5e199}

@@ -359,11 +359,12 @@ class Member:
 
     def _truncate(self, prompt: Ids | None) -> Ids | None:
         """Return the prompt [P] within the agent's limit, and count it if it was cut."""
-        truncation = self.agent.truncation
-        if prompt is None or truncation is None or len(prompt) <= truncation.max_tokens:
+        if prompt is None or self.agent.truncation is None:
             return prompt
-        self.team._episode.count("prompts_cut")
-        return truncation.cut(prompt)
+        kept = self.agent.truncation.cut(prompt)
+        if len(kept) < len(prompt):
+            self.team._episode.count("prompts_cut")
+        return kept
 
     def _record(self, turn: Turn, said: Completion | Answer) -> None:
         agent = self.agent
@@ -377,13 +378,12 @@ class Member:
             tokenizer = agent.policy.tokenizer
             assert tokenizer is not None, "what has tokens has a tokenizer"
             turn.text = spoken_text(tokenizer, turn.ids[0], said.tokens)
-        has_thought = not agent.require_think_tags or has_one_thought(turn.text)
-        turn.valid = has_thought
+        turn.valid = not agent.require_think_tags or has_one_thought(turn.text)
         if agent.tools is not None and read_calls(turn, agent.tools.format):
             return  # the rest of its form is judged as the calls are made
         if agent.parser is not None:
             is_read = turn.finish != "length" and agent.parser(turn) is not None
-            turn.valid = has_thought and is_read
+            turn.valid = turn.valid and is_read
         self._penalise(turn)
 
     def reject(self, turn: Turn) -> None:

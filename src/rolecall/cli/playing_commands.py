@@ -92,10 +92,11 @@ def evaluate(
     """Score a team on its held-out tasks: avg@n and pass@k."""
     with ends_at_once():
         from rolecall.runs.evaluate import evaluate as command
-        from rolecall.runs.grade_answers import grade_answers
 
     source, overrides = _without_source(source, overrides, environment)
     if answers is not None:
+        with ends_at_once():
+            from rolecall.runs.grade_answers import grade_answers
         unread = {"a run or config": source, "--model": model, "--recipe": recipe,
                   "-n": number, "--output": output}  # fmt: skip
         for name, value in unread.items():

@@ -108,7 +108,8 @@ class AgentConfig(Section):
     sampling: Sampling = Sampling()
     """Sampling parameters of its turns."""
     truncation: PromptTruncation | None = None
-    """Cut prompts that are too long; by default they are errors of their episodes."""
+    """Cut prompts that are too long; by default a prompt that leaves no room for an answer ends its
+    episode."""
     parser: str | None = None
     """Import path of a function that reads its turns; by default the workflow's for the role."""
     invalid_penalty: float = Field(0.0, ge=0, le=1e6)

@@ -18,7 +18,7 @@ class PromptTruncation(BaseModel):
     max_tokens: int = Field(ge=1, le=1_000_000_000)
     """Most tokens of a prompt, with the system prompt and the chat template around it."""
     side: Literal["left", "middle", "right"] = "left"
-    """Where tokens are removed: `left` keeps the end of the prompt, `right` its beginning, and
+    """Remove tokens on this side: `left` keeps the end of the prompt, `right` its beginning, and
     `middle` one half of each."""
 
     def cut(self, prompt: Ids) -> Ids:

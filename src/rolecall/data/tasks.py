@@ -68,6 +68,8 @@ def _rename(row: Row, columns: Mapping[str, str]) -> Row:
 
     Raises IncompleteRowError where the row lacks one of them.
     """
+    if not columns:
+        return row
     for column in columns.values():
         if column not in row:
             raise IncompleteRowError(f"no column {column!r} (columns: {', '.join(row)})")

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from rolecall.grading.submissions import Grading, Table, align
+from rolecall.grading.submissions import Grading, Table
 from rolecall.grading.tabular import Invalid, canonical, evaluate, label_order, metric_named
 
 HALF = 0.5  # a probability above it stands for the second class
 
 
-def further_measures(submission: bytes | None, truth: Table, grading: Grading) -> dict[str, float]:
+def further_measures(predictions: Table, truth: Table, grading: Grading) -> dict[str, float]:
     """Return accuracy and f1 of classes, or rmse, mae and relative errors of numbers.
+
+    `predictions`: columns whose rows stand in the order of the truth's, as `align` returns them.
 
     rmse_percent_of_range and rmse_percent_of_iqr divide the rmse by the range of the true numbers,
     and by the distance of their quartiles. Several columns, texts and what cannot be measured have
     none. Truth [1, 2, 3, 4, 5] and predictions one too high -> {"rmse": 1.0, "mae": 1.0,
-    "rmse_percent_of_range": 25.0, "rmse_percent_of_iqr": 50.0}. Raises Invalid as `grade` does.
+    "rmse_percent_of_range": 25.0, "rmse_percent_of_iqr": 50.0}.
     """
-    columns = align(submission, truth, grading)
     if len(grading.targets) > 1:
         return {}
     [name] = grading.targets
     metric = metric_named(grading.metric)
-    true, predicted = truth[name], columns[name]
+    true, predicted = truth[name], predictions[name]
     if metric.truth == "number":
-        return _numbers(true, predicted)
+        measures = _numbers(true, predicted)
+        return {name: value for name, value in measures.items() if math.isfinite(value)}
     if metric.truth == "label" and metric.given != "text":
         return _classes(true, predicted, as_chances=metric.given == "number")
     return {}

@@ -12,7 +12,7 @@ LEAST, MOST = 1.0, 10.0  # ratings
 SPREAD = 1.2  # of the bell over a rating's error
 WORST_ERROR = 1.0  # a larger one is worth nothing
 PENALTY = 0.125  # of each thing that a review lacks
-HEADING = re.compile(r"^#{2,}[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+HEADING = re.compile(r"^#{2,}(.*)$", re.MULTILINE)
 SECTIONS = ("Summary", "Strengths", "Weaknesses")
 
 
@@ -29,7 +29,7 @@ def score_review(text: str, rating: float) -> float:
         error = abs(min(max(float(stated[-1]), LEAST), MOST) - rating)
         if error <= WORST_ERROR:
             likeness = math.exp(-(error**2) / (2 * SPREAD**2))
-    missing = (THINK_END not in text) + sum(name not in _sections(text) for name in SECTIONS)
+    missing = (THINK_END not in text) + len(set(SECTIONS) - _sections(text))
     return max(0.0, likeness - PENALTY * missing)
 
 
@@ -38,7 +38,7 @@ def _sections(text: str) -> set[str]:
     headings = list(HEADING.finditer(text))
     ends = [heading.start() for heading in headings] + [len(text)]
     return {
-        heading[1]
+        heading[1].strip(" \t")
         for heading, end in zip(headings, ends[1:], strict=True)
         if text[heading.end() : end].strip() and not heading[0].startswith("####")
     }

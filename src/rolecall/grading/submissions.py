@@ -29,7 +29,11 @@ def grade(submission: bytes | None, truth: Table, grading: Grading) -> float:
     Raises Invalid as `align` does, or with a metric's own `kind`; ValueError if the truth itself is
     at fault.
     """
-    predictions = align(submission, truth, grading)
+    return score_predictions(align(submission, truth, grading), truth, grading)
+
+
+def score_predictions(predictions: Table, truth: Table, grading: Grading) -> float:
+    """Return the score of columns that `align` returned. Raises as `grade` does."""
     return evaluate(grading.metric, {name: truth[name] for name in grading.targets}, predictions)
 
 

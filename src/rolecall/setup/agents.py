@@ -30,8 +30,12 @@ def choose_parser(name: str, config: AgentConfig, flow: Workflow) -> Parser | No
                 "`def`, without async"
             )
     # A program outside says with each request what it demands.
-    is_judged = parser is not None or config.tools is not None or flow.is_external
-    is_judged = is_judged or config.require_think_tags
+    is_judged = (
+        parser is not None
+        or config.tools is not None
+        or config.require_think_tags
+        or flow.is_external
+    )
     if config.invalid_penalty and not is_judged:
         raise ConfigError(
             f"team.{name}.invalid_penalty has no effect: nothing says what valid is; set "

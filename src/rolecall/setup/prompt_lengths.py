@@ -48,9 +48,9 @@ def drop_long_prompts(
     if most is not None:
         lengths = {name: min(lengths.get(name, most + 1), most + 1) for name in config.policies}
         _check_limit(tasks.sampler.train, agents)
-    readers = [_make_reader(agent, lengths.get(agent.policy.name)) for agent in agents.values()]
-    if most is None and any(agent.truncation for agent in agents.values()):
+    elif any(agent.truncation for agent in agents.values()):
         return tasks  # whatever a task's length, its prompt is cut
+    readers = [_make_reader(agent, lengths.get(agent.policy.name)) for agent in agents.values()]
     dropped: list[str] = []
 
     def keep_short(part: Iterable[Task]) -> list[Task]:

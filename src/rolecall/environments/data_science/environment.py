@@ -23,7 +23,7 @@ from rolecall.environments.data_science.rows import (
     score_range,
 )
 from rolecall.grading.further_measures import further_measures
-from rolecall.grading.submissions import grade
+from rolecall.grading.submissions import align, score_predictions
 from rolecall.grading.tabular import Invalid, metric_named, normalise
 from rolecall.sandbox.base import Limits, Ran, Run
 from rolecall.tools.functions import tool
@@ -196,8 +196,8 @@ class DataScienceWorld(World):
         better = "higher" if metric_named(metric).higher else "lower"
         further: dict[str, float] = {}
         try:
-            worth = f"{await self._raw():g}"
-            further = await self._further()
+            raw, further = await self._measure()
+            worth = f"{raw:g}"
         except Invalid as invalid:
             worth = f"no score ({invalid.kind}: {invalid})"
         return (
@@ -206,17 +206,18 @@ class DataScienceWorld(World):
             + "".join(f"\n{name}: {value:.4g}" for name, value in further.items() if name != metric)
         )
 
-    async def _raw(self) -> float:
-        """Return the submission's score. Raises Invalid.
+    async def _measure(self) -> tuple[float, dict[str, float]]:
+        """Return the submission's score, and measures beside its metric. Raises Invalid.
 
         In a thread: a table may have 64 MB, and other episodes go on meanwhile.
         """
-        return await asyncio.to_thread(grade, self.files.get(SUBMISSION), self.truth, self.grading)
 
-    async def _further(self) -> dict[str, float]:
-        """Return measures beside the task's metric. Raises Invalid."""
-        content = self.files.get(SUBMISSION)
-        return await asyncio.to_thread(further_measures, content, self.truth, self.grading)
+        def measure() -> tuple[float, dict[str, float]]:
+            predictions = align(self.files.get(SUBMISSION), self.truth, self.grading)
+            raw = score_predictions(predictions, self.truth, self.grading)
+            return raw, further_measures(predictions, self.truth, self.grading)
+
+        return await asyncio.to_thread(measure)
 
     def _listing(self) -> str:
         return f"Files: {', '.join(sorted(self.files))}"
@@ -230,7 +231,7 @@ class DataScienceWorld(World):
             if lacking:
                 episode.count(f"missing_{role}")
         try:
-            raw = await self._raw()
+            raw, further = await self._measure()
         except Invalid as invalid:
             episode.count(f"submission_{invalid.kind}")
             return {"team": 0.0}
@@ -239,7 +240,7 @@ class DataScienceWorld(World):
         if math.isfinite(raw):
             episode.metrics["raw_score"] = raw
         episode.metrics["normalised_score"] = score
-        for name, value in (await self._further()).items():
+        for name, value in further.items():
             episode.metrics[f"submission/{name}"] = value
         return {"team": min(1.0, score)}
 

@@ -127,13 +127,11 @@ class TextEnvironment:
         def read(source: str) -> Sequence[Task]:
             if source != GENERATED:
                 path = locate(source, split=split)
-                check = check_words if self.is_rouge else None
+                columns = {"question": self.question, "answer": self.reference}
                 if self.measure is None:
-                    check = self._check_rating
-                tasks = text_tasks(path, question=self.question, answer=self.reference, check=check)
-                if self.measure is None:
+                    tasks = text_tasks(path, **columns, check=self._check_rating)
                     return [split_rating(task, self.separator) for task in tasks]
-                return tasks
+                return text_tasks(path, **columns, check=check_words if self.is_rouge else None)
             size = ENDLESS if split == "train" else self.test_size
             return Reports(split, num_facts=self.facts, size=size)
 
