@@ -400,7 +400,7 @@ def test_what_a_server_cannot_do_is_an_error_before_the_run(model_folder, tmp_pa
 def test_the_pages_examples_are_configs(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs/engines.md").read_text()
     found = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.S)]
-    beginning, rounded, gpus, first, asked, rubric, named, second = found
+    beginning, rounded, gpus, first, asked, rubric, prompted, named, second = found
     parts = {"workflow": "solver_verifier", "environment": "math", "algorithm": "drmas"}
     frozen = {"policy": "judge", "trainable": False}
     pair = {"team": {"solver": {"policy": "solver"}, "verifier": frozen}}
@@ -417,6 +417,8 @@ def test_the_pages_examples_are_configs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("analyst.md").write_text("What counts.")
     validate(load(write(tmp_path / "rubric.yaml", {"extends": "data_science"} | judge | rubric)))
+    answer_judge = {"policies": {"judge": {"base": "tiny:math"}}}
+    validate(load(write(tmp_path / "prompted.yaml", {"extends": "math"} | answer_judge | prompted)))
     code = re.findall(r"```python\n(.*?)```", page, re.S)[0]
     (tmp_path / "polite.py").write_text(code)
     asked["rewards"] = {f"{tmp_path}/{key}": value for key, value in named["rewards"].items()}

@@ -17,7 +17,8 @@ def made_of(name, given):
     return make_reward(part, {}), weight
 
 
-NAMES = sorted(set(BUILT_IN["reward"]) - {"coach", "correct", "mgrpo", "reward_model"})
+NEEDS = {"judge": ("policy", "prompt"), "remote_model": ("url",)}  # options without a default
+NAMES = sorted(set(BUILT_IN["reward"]) - {"coach", "correct", "mgrpo", "reward_model", *NEEDS})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -27,6 +28,14 @@ def test_a_reward_has_defaults_and_refuses_what_it_does_not_know(name):
     assert weight == 1.0
     with pytest.raises(ConfigError, match="surprise"):
         made_of(name, RewardConfig(surprise=1))
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_reward_names_each_option_that_it_needs(name):
+    with pytest.raises(ConfigError) as error:
+        made_of(name, RewardConfig(surprise=1))
+    for option in (*NEEDS[name], "surprise"):
+        assert f"rewards.{name}.{option}: " in str(error.value)
 
 
 def test_mgrpo_asks_for_its_weights_and_takes_no_other():

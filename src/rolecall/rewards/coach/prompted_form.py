@@ -13,8 +13,9 @@ from rolecall.core.tags import visible
 from rolecall.grading.qa import targets
 from rolecall.rewards.coach.rendering import Action, Prompt
 from rolecall.rewards.coach.scores import FormatError, Verdict
-from rolecall.runtime.secret_texts import excerpt
+from rolecall.runtime.secret_texts import excerpt, scrub
 
+MOST_SHOWN = 200  # characters of a reply in a message
 FORM = "prompted-1"  # a part of the cache's key
 PLACEHOLDER = re.compile(r"\{(task|answer|reference)\}")
 TAGGED = r"<score>\s*(-?\d+(?:\.\d+)?)\s*</score>"
@@ -84,7 +85,8 @@ class PromptedForm:
             words = "|".join(map(re.escape, sorted(self.score, key=len, reverse=True)))
             stated = re.findall(words, reply, re.IGNORECASE)
         if not stated:
-            raise FormatError(f"no score at the end of {excerpt(reply[-200:], 200)!r}")
+            ending = scrub(reply)[-MOST_SHOWN:]
+            raise FormatError(f"no score at the end of {ending!r}")
         return Verdict(self._number(stated[-1]), text.strip(), scale=self.high)
 
     def _number(self, stated: str) -> float:
