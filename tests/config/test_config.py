@@ -14,7 +14,7 @@ from rolecall.config.schema import ToolsConfig
 from rolecall.core.errors import ConfigError
 from rolecall.setup.build import build
 from rolecall.setup.plan import validate
-from rolecall.setup.validate_options import check_coach
+from rolecall.setup.validate_options import check_agents_of_rewards
 from tests.recipes.test_recipes import complete
 from tests.toy import relay_config, write
 
@@ -63,8 +63,14 @@ def test_a_coachs_options_name_agents_of_the_team():
     given |= {"view.team": "{nobody: x}", "rubric.agents": "{nobody: x}"}
     for key, value in given.items():
         changed = load(find("mathchat"), [f"rewards.coach.{key}={value}"])
-        [problem] = check_coach(changed)
+        [problem] = check_agents_of_rewards(changed)
         assert problem.startswith(f"rewards.coach.{key}: there is no agent 'nobody'")
+
+
+def test_own_answers_that_are_printed_name_agents_of_the_team():
+    own = load(find("mathchat"), ["rewards.own_answers.printed=[executer]"])
+    [problem] = check_agents_of_rewards(own)
+    assert problem.startswith("rewards.own_answers.printed: there is no agent 'executer'; nearest")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,7 @@ def test_a_coachs_options_name_agents_of_the_team():
 )
 def test_a_coachs_bounds_name_agents_of_the_team_and_bound_something(options, told):
     caps = f"rewards.coach.caps=[{{metric: score, below: 0.5, {options}}}]"
-    problems = list(check_coach(load(find("mathchat"), [caps])))
+    problems = list(check_agents_of_rewards(load(find("mathchat"), [caps])))
     assert len(problems) == len(told)
     for problem, start in zip(problems, told, strict=True):
         assert problem.startswith(f"rewards.coach.caps.0.{start}")

@@ -12,6 +12,7 @@ ROLES = {
     "tool": ["generator"],
     "ab_mcts": ["generator", "generator"],
     "judge": ["generator", "judge"],
+    "mathchat": ["agent_problem_solver", "agent_code_executor", "agent_verifier"],
     "experience": ["generator"],
     "experience_with_tool": ["generator", "generator"],
 }

@@ -116,6 +116,12 @@ def test_without_a_processor_a_chain_is_paid_for_its_own_answers(folder):
     assert v2(folder, "chain")["rewards"]["own_answers"] == {}
 
 
+def test_the_executor_of_mathchat_is_paid_for_what_its_program_printed(folder):
+    config = v2(folder, "mathchat", tools=PYTHON_TOOL)
+    assert config["workflow"]["name"] == "mathchat"
+    assert config["rewards"]["own_answers"] == {"printed": ["executor"]}
+
+
 @pytest.mark.parametrize(
     ("tools", "used"),
     [(SEARCH_TOOL, {"name": "search", "topk": 3, "url": "http://h/retrieve"}),

@@ -49,3 +49,13 @@ def test_a_debater_is_compared_with_all_answers_of_the_rounds_before(model_folde
 def test_a_negative_factor_is_an_error():
     with pytest.raises(ValueError, match="alpha and final are at least 0, got -1 and 0"):
         OwnAnswers(alpha=-1, final=0)
+
+
+def test_an_executor_is_paid_for_what_its_program_printed(model_folder):
+    episode = play_team(model_folder, chain, {"generator": [WRONG], "verifier": [RIGHT],
+                                              "refiner": [RIGHT]})  # fmt: skip
+    generator, verifier, refiner = episode.turns
+    generator.observation, refiner.observation = " 7\n", "Traceback: no such name"
+    reward = OwnAnswers(printed=("generator", "verifier", "refiner"))
+    assert asyncio.run(reward(episode, SumWorld())) == {}
+    assert [turn.paid for turn in (generator, verifier, refiner)] == [1.0, 0.0, 0.0]

@@ -98,6 +98,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "proposals": "rolecall.rewards.proposals:Proposals",
         "refined": "rolecall.rewards.refined:Refined",
         "remote_model": "rolecall.rewards.remote_model:RemoteModel",
+        "repetition": "rolecall.rewards.repetition:Repetition",
         "reward_model": "rolecall.rewards.reward_model:RewardModel",
     },
     "algorithm": {

@@ -39,7 +39,6 @@ DIFFERS = (
     "The learning rate falls to 0 along the cosine, there to a tenth.",
     "A judge of reviews is shown the whole task, there 300 characters of it, and a review earns at "
     "least 0 by its rating.",
-    "An executor is paid for what it says, there for what its program printed.",
 )
 
 

@@ -8,7 +8,7 @@ from rolecall.core.json_types import JsonObject, JsonValue
 from rolecall.importers.keys import EDIT, Given, Tree, set_key, trained_policies
 from rolecall.importers.marti_coach import KEYS as COACH_KEYS
 from rolecall.importers.marti_coach import build_coach
-from rolecall.importers.marti_flows import DEBATE, TOOLS, WITH_MEMORY, Flow
+from rolecall.importers.marti_flows import DEBATE, MATHCHAT, TOOLS, WITH_MEMORY, Flow
 from rolecall.importers.marti_keys import NEVER
 
 ESTIMATORS = {
@@ -217,6 +217,8 @@ def build_rewards(given: Given, config: Tree, flow: Flow) -> None:
     shape, alpha, final = _shape(given, is_paid=is_paid)
     if flow.own_pay or shape:
         own: Tree = {"shape": shape, "alpha": alpha, "final": final} if shape else {}
+        if flow is MATHCHAT:
+            own["printed"] = [*flow.executors]
         config["rewards"] = {"own_answers": own}
     if shape and flow is DEBATE:
         set_key(config, "workflow.earns", "outcome")  # the reward pays the answers instead

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Literal
 
 from rolecall.core.interfaces.environment import World
-from rolecall.core.types import Episode, group_by
+from rolecall.core.types import Episode, Turn, group_by
 from rolecall.runtime.turn_order import joint_steps
 
 
@@ -20,6 +20,8 @@ class OwnAnswers:
     shape: `margin` adds alpha * (R - Q); `quality` adds alpha * (Q * R - (1 - Q) * (1 - R)).
     alpha: factor of that term; 0 pays R alone. First answers are paid R alone, too.
     final: factor of what the last answer is worth, added to all; in a debate it is an agent's own.
+    printed: agents whose answer is what their last program or tool returned, as if it stood in a
+        box, and not what they said; without a call it is worth 0.
     """
 
     weighs_itself = True  # alpha and final; no other weight has a part in it
@@ -29,10 +31,12 @@ class OwnAnswers:
         shape: Literal["margin", "quality"] = "margin",
         alpha: float = 0.0,
         final: float = 0.0,
+        printed: tuple[str, ...] = (),
     ) -> None:
         if alpha < 0 or final < 0:
             raise ValueError(f"alpha and final are at least 0, got {alpha} and {final}")
         self.shape, self.alpha, self.final = shape, alpha, final
+        self.printed = frozenset(printed)
 
     async def __call__(self, episode: Episode, world: World) -> dict[str, float]:
         """Pay the turns; nothing is given to whole agents.
@@ -70,14 +74,18 @@ class OwnAnswers:
             if called is not None and called.agent == agent and called.tools.calls
         }
         return [
-            {
-                turn.id: await world.worth(turn.agent, turn.visible)
-                for turn in turns
-                if turn.id not in leads_on
-            }
+            {turn.id: await self._worth(turn, world) for turn in turns if turn.id not in leads_on}
             for turns in joint_steps(episode)
             if any(turn.id not in leads_on for turn in turns)
         ]
+
+    async def _worth(self, turn: Turn, world: World) -> float:
+        """Return what an answer is worth by itself."""
+        if turn.agent not in self.printed:
+            return await world.worth(turn.agent, turn.visible)
+        if turn.observation is None:
+            return 0.0
+        return await world.worth(turn.agent, f"\\boxed{{{turn.observation.strip()}}}")
 
     def _progress(self, worth: float, expected: float) -> float:
         if self.shape == "margin":

@@ -56,7 +56,7 @@ def check_config(
     yield from _check_effects(config, chat_policies)
     yield from _check_opponents(config)
     yield from _check_cross_policy(config)
-    yield from check_coach(config)
+    yield from check_agents_of_rewards(config)
     yield from _check_sampling(config)
 
 
@@ -138,9 +138,9 @@ def _check_trackers(config: Config) -> Problems:
             )
 
 
-def check_coach(config: Config) -> Problems:
-    """Check that the options of a coach name agents."""
-    for name in ("coach", "checked_steps"):
+def check_agents_of_rewards(config: Config) -> Problems:
+    """Check that the options of a coach and of `own_answers` name agents, and a coach's caps."""
+    for name in ("coach", "checked_steps", "own_answers"):
         reward = config.rewards.get(name)
         options = reward.options if isinstance(reward, RewardConfig) else {}
         view = options.get("view")
@@ -156,7 +156,8 @@ def check_coach(config: Config) -> Problems:
             if isinstance(most, int | float) and scale in (1, 10) and most >= scale:
                 yield f"rewards.{name}.{key}.most: {explain_most(most, scale)}"
         named = [f"{key}.agents" for key in bounds]
-        for key in ("show_to", "view.ground_truth_roles", "view.team", "rubric.agents", *named):
+        named += ["show_to", "view.ground_truth_roles", "view.team", "rubric.agents", "printed"]
+        for key in named:
             agents = options.get(key)
             if isinstance(agents, str) or not isinstance(agents, Collection):
                 continue  # types are checked elsewhere
