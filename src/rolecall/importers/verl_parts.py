@@ -189,6 +189,8 @@ def set_amounts(given: Given, config: Tree, *, samples: str) -> None:
         set_key(config, "rollout.max_prompt_tokens", given[limit[0]])
     if given["data.truncation"] != "error":
         set_truncation(config, max_tokens=given[limit[0]], side=given["data.truncation"])
+        if not given[limit[1]]:
+            given.placed[limit[0]] = "team.*.truncation.max_tokens"
     elif not given[limit[1]]:
         given.silence(limit, f"no task is left out; {PROMPTS}")
     save, every = given["trainer.save_freq"], given["trainer.test_freq"]
