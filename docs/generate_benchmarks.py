@@ -40,6 +40,9 @@ FAIRNESS = """
 - **trl** is `GRPOTrainer` with its defaults and its default generation, float32, GRPO's loss, no
   reference; gradient checkpointing, logs and checkpoints are off. Micro-batches of 4 to 64 rows
   take it the same time here, within 11 %.
+- **comlrl** (1.4.3) is `MAGRPOTrainer` with one turn, sampling from the whole distribution, no
+  reference and no evaluations. Its agents sample the answers to one prompt at a time by
+  transformers' `generate`, and each makes one optimizer step when all prompts are there.
 - **padded** is a plain PyTorch loop: turns sorted by length, micro-batches of 8 (of 4 to 64 the
   fastest here), each padded to its longest turn, SDPA attention, the same loss and AdamW.
 """

