@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 	--max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help gpu gpu-needs gpu-archive demo demo-real real-model system-packages real-tokenizers test test-without-system-packages test-alone evidence quick coverage lint docs page page-check wheel bench bench-check prove-learning clean
+.PHONY: help gpu gpu-needs gpu-archive demo demo-real real-model system-packages real-tokenizers test test-without-system-packages test-alone evidence quick coverage lint docs page page-check wheel bench bench-avx2 bench-check prove-learning clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | expand --tabs=30
@@ -161,6 +161,15 @@ bench-check: $(VENV)/bench  ## Fail where a ratio has fallen below the kept ones
 	$(BIN)/rolecall bench team-rollout-l team-rollout-l-bf16 grpo-step-l --peer vllm --peer trl \
 		--pairs 2 --against benchmarks/results
 	$(BIN)/rolecall bench real-math-to-score real-rollout --pairs 2 --against benchmarks/results
+
+# As on a processor without AVX-512: its instructions are switched off in PyTorch, oneDNN, MKL and
+# numba.
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
+	NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=
+bench-avx2: $(VENV)/bench  ## Measure beside PyTorch's own code without AVX-512, and keep it.
+	$(AVX2) $(BIN)/rolecall bench team-rollout-s team-rollout-m grpo-step update \
+		--peer transformers --peer trl --peer padded --pairs 3 --keep benchmarks/results
+	$(BIN)/python docs/generate_benchmarks.py
 
 # Checks and benchmarks on a GPU; results in build/gpu.json and docs/gpu.md. `make gpu ARGS="--parts
 # engine"` runs one part; what has passed is not run again unless ARGS holds --again. Without a

@@ -8,7 +8,8 @@ from typing import Any
 
 from rolecall_lab.bench.all import BENCHMARKS
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
+BENCHMARKS_FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+RESULTS, FLOORS = BENCHMARKS_FOLDER / "results", BENCHMARKS_FOLDER / "floors"
 HEAD = """# Benchmarks
 
 Generated from `benchmarks/results`, which has a file for each processor, by
@@ -48,11 +49,42 @@ FAIRNESS = """
 """
 
 
-def page(results: list[dict[str, Any]]) -> str:
-    """The whole document, with a table for each processor."""
+FLOOR_HEAD = """
+## How near this is to what the machine can do
+
+`python benchmarks/floor.py` counts the floating-point operations and the bytes of each forward pass
+of our side, and measures how fast the machine multiplies matrices of the model's size and reads
+memory. The floor is the time that the operations or the bytes take at least, whichever is longer;
+an update counts as three forward passes, with an adapter as two. The share is the floor divided by
+the time of the run. What is beside the floor: norms, softmax and drawing of tokens, passes with few
+rows, the optimizer, and the Python of the episodes.
+"""
+
+
+def page(results: list[dict[str, Any]], floors: list[dict[str, Any]]) -> str:
+    """Return the whole document, with a table for each processor."""
     tables = [line for one in results for line in _results(one)]
     none = ["None yet: run `make bench`.\n"]
-    return "\n".join([HEAD, "## Results\n", *(tables or none), *_works(), FAIRNESS])
+    shares = [line for one in floors for line in _floors(one)]
+    return "\n".join(
+        [HEAD, "## Results\n", *(tables or none), *_works(), FLOOR_HEAD, *shares, FAIRNESS]
+    )
+
+
+def _floors(kept: dict[str, Any]) -> list[str]:
+    lines = [
+        f"### Floor on {kept['header']['machine']['cpu']}\n",
+        "| benchmark | GFLOP/s | GB/s | sampling: floor s | sampling: s | floor s | s | share |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for one in kept["floors"]:
+        share = one["floor_s"] / one["seconds"]
+        lines.append(
+            f"| {one['name']} | {one['gflop_per_s']:.0f} | {one['gb_per_s']:.0f} | "
+            f"{one['sampling_floor_s']:.2f} | {one['sampling_s']:.2f} | {one['floor_s']:.2f} | "
+            f"{one['seconds']:.2f} | {share:.0%} |"
+        )
+    return [*lines, ""]
 
 
 def _results(results: dict[str, Any]) -> list[str]:
@@ -92,9 +124,15 @@ def _works() -> list[str]:
     return ["## Works\n", *works]
 
 
-def measured() -> list[dict[str, Any]]:
-    return [json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))]
+def make_page() -> str:
+    """Return the document of all that is kept."""
+    return page(_read_all(RESULTS), _read_all(FLOORS))
+
+
+def _read_all(folder: Path) -> list[dict[str, Any]]:
+    """Return the files of all processors."""
+    return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
 
 
 if __name__ == "__main__":
-    Path(__file__).with_name("benchmarks.md").write_text(page(measured()))
+    Path(__file__).with_name("benchmarks.md").write_text(make_page())

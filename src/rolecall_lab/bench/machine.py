@@ -27,12 +27,18 @@ PACKAGES = {
 def header() -> dict[str, Any]:
     """machine, versions (null: not installed), commit ("" where git does not know), threads."""
     return {
-        "machine": {"cpu": processor(), "cores": os.cpu_count()},
+        "machine": {"cpu": _cpu(), "cores": os.cpu_count()},
         "versions": {"python": platform.python_version()}
         | {name: _version(packages) for name, packages in PACKAGES.items()},
         "commit": _commit(),
         "threads": threads(),
     }
+
+
+def _cpu() -> str:
+    """Return the processor; results with instructions switched off are kept apart."""
+    limit = os.environ.get("ATEN_CPU_CAPABILITY")
+    return f"{processor()}, limited to {limit.upper()}" if limit else processor()
 
 
 def _version(packages: tuple[str, ...]) -> str | None:

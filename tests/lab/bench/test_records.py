@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolecall_lab.bench import Benchmark, Measured
-from rolecall_lab.bench.machine import header
+from rolecall_lab.bench.machine import PACKAGES, header
 from rolecall_lab.bench.records import check_same_work, record
 from rolecall_lab.bench.regression import slower
 from rolecall_lab.bench.results import keep, results_file
@@ -72,7 +72,7 @@ def test_losses_that_differ_by_rounding_are_the_same_work():
 def test_the_header_says_where_and_with_what():
     found = header()
     assert set(found) == {"machine", "versions", "commit", "threads"}
-    assert set(found["versions"]) == {"python", "torch", "transformers", "trl", "vllm"}
+    assert set(found["versions"]) == {"python", *PACKAGES}
     assert found["machine"]["cores"] >= 1
     assert found["machine"]["cpu"]
     json.dumps(found)
@@ -89,7 +89,10 @@ def results(smoke: bool) -> dict:
 
 def test_the_page_shows_each_record_and_who_was_missing(tmp_path):
     kept = json.loads(keep(results(smoke=False), tmp_path).read_text())
-    page = generate.page([kept])
+    floor = {"name": "walk", "gflop_per_s": 200, "gb_per_s": 20, "sampling_floor_s": 1.0,
+             "sampling_s": 1.5, "floor_s": 3.0, "seconds": 4.0}  # fmt: skip
+    page = generate.page([kept], [{"header": kept["header"], "floors": [floor]}])
+    assert "| walk | 200 | 20 | 1.00 | 1.50 | 3.00 | 4.00 | 75% |" in page
     assert f"### {header()['machine']['cpu']}\n" in page
     commit = header()["commit"][:7] or "unknown"
     assert f"| walk | steps/s | 10 | trl | 5 | **2.00** (2.00 .. 2.00) | 1 | {commit} |" in page
@@ -118,7 +121,7 @@ def test_smoke_results_are_not_kept(tmp_path, capsys):
 
 
 def test_the_page_is_current():
-    assert (ROOT / "docs/benchmarks.md").read_text() == generate.page(generate.measured())
+    assert (ROOT / "docs/benchmarks.md").read_text() == generate.make_page()
 
 
 def measured(*ratios: float, name: str = "update", peer: str = "padded") -> dict:
@@ -133,3 +136,9 @@ def test_a_ratio_that_fell_is_named_and_one_within_its_spread_is_not():
     [line] = slower(measured(2.5, 2.6, 2.69), before)
     assert line.startswith("update against padded: the best ratio of 3 pairs is 2.69; it was 3.30")
     assert slower(measured(0.1, 0.1, 0.1, peer="trl"), before) == [], "nothing to compare with"
+
+
+def test_results_with_instructions_switched_off_are_kept_apart(monkeypatch):
+    whole = header()["machine"]["cpu"]
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert header()["machine"]["cpu"] == f"{whole}, limited to AVX2"

@@ -158,8 +158,11 @@ def _seconds(work: Callable[[Tensor], Tensor], x: Tensor) -> float:
 
 
 def machine_name() -> str:
-    """Return what decides it: `AMD EPYC, family 25, model 17; torch 2.13.0; 2 threads`."""
-    return f"{processor()}; torch {torch.__version__}; {torch.get_num_threads()} threads"
+    """Return what decides it: `AMD EPYC, family 25, model 17; AVX2; torch 2.13.0; 2 threads`."""
+    return "; ".join([
+        processor(), torch.backends.cpu.get_cpu_capability(), f"torch {torch.__version__}",
+        f"{torch.get_num_threads()} threads",
+    ])  # fmt: skip
 
 
 @cache
