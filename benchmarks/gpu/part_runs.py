@@ -13,6 +13,25 @@ from safetensors.torch import load_file
 
 from benchmarks.gpu.checks import Figures, Machine, check
 
+# Asks both agents through the gateway, as a client of OpenAI does.
+PROGRAM = """
+import json, os, urllib.request
+
+def ask(agent, text):
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        json.dumps({"model": agent, "messages": [{"role": "user", "content": text}]}).encode(),
+        {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
+         "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)["choices"][0]["message"]["content"]
+
+def run(task):
+    solution = ask("solver", task["prompt"])
+    ask("verifier", task["prompt"] + "\\n" + solution)
+    return solution
+"""
 SMALL = ("evaluation.tasks=4", "evaluation.samples=2", "rollout.groups=4", "rollout.group_size=4")
 
 
@@ -83,6 +102,18 @@ def one_rank_of_fsdp_trains(machine: Machine) -> None:
         machine, "fsdp", "math", "trainer.steps=2", *SMALL, "learner={name: fsdp, ranks: 1}",
         *([] if machine.is_dry else ["learner.dtype=bfloat16"]),
     )  # fmt: skip
+
+
+@check
+def a_program_of_its_own_trains(machine: Machine) -> Figures:
+    """Replies through the gateway have the log-probs that the learner computes again."""
+    file = machine.scratch / "program.py"
+    file.write_text(PROGRAM)
+    folder = _train(
+        machine, "program", "math", "trainer.steps=2", *SMALL, "workflow={name: external}",
+        f"workflow.function={file}:run",
+    )  # fmt: skip
+    return {"largest mismatch": max(_mismatches(_read_metrics(folder)))}
 
 
 @check
