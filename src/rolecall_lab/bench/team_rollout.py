@@ -10,13 +10,14 @@ from rolecall_lab.bench.workload import TeamSize
 PEERS = {
     "transformers": "rolecall_lab.bench.transformers_rollout:set_up",
     "vllm": "rolecall_lab.bench.vllm_rollout:set_up",
+    "openvino": "rolecall_lab.bench.openvino_rollout:set_up",
 }
 WORK = (
     "{} tasks of 120 tokens x 8 episodes: a solver writes about 60 tokens, a verifier reads them "
     "and writes about 24, and half of the time the solver writes again; lengths are sampled once. "
 )
 LLAMA_CPP = {"llama.cpp": "rolecall_lab.bench.llama_cpp_rollout:set_up"}
-TRAINED = {"vllm": PEERS["vllm"]} | LLAMA_CPP
+TRAINED = {"vllm": PEERS["vllm"], "openvino": PEERS["openvino"]} | LLAMA_CPP
 REAL = (
     "The shape of smollm2-135m. Each run begins with new weights, whose loading counts, and asks "
     "for log-probs."
