@@ -119,6 +119,12 @@ $(VENV)/llama-cpp: $(VENV)/bench
 	-$(PIP) --no-deps llama-cpp-python==0.3.36
 	touch $@
 
+# OpenVINO, for Intel processors alone; on others nothing is compared with it.
+$(VENV)/openvino: $(VENV)/bench benchmarks/peers-intel.txt
+	@if grep --quiet GenuineIntel /proc/cpuinfo; then $(PIP) --no-deps -r benchmarks/peers-intel.txt; \
+		else echo "This is no Intel processor: nothing is compared with OpenVINO"; fi
+	touch $@
+
 # vLLM for a machine without a GPU, in the same environment; its tests are then no longer skipped.
 $(VENV)/vllm: $(VENV)/bench
 	touch $@
@@ -149,7 +155,7 @@ SUITES := all
 test-alone: $(VENV)/dev  ## Run the tests with vLLM, Ray, TRL and torchrun.
 	$(BIN)/python .ci/suites --record $(SUITES)
 
-bench: $(VENV)/llama-cpp  ## Measure speed beside other libraries, and keep it.
+bench: $(VENV)/llama-cpp $(VENV)/openvino  ## Measure speed beside other libraries, and keep it.
 	$(BIN)/rolecall bench --keep benchmarks/results
 	$(BIN)/python docs/generate_benchmarks.py
 

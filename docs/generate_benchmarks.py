@@ -38,6 +38,13 @@ FAIRNESS = """
   token of every talk in one batch, with the prompts of those that go on. A task's prompt is read
   once. It reads the same weights from a GGUF file, in the same number format. Tokens and their
   log-probs are drawn by PyTorch from its logits.
+- **openvino** (OpenVINO GenAI 2026.4.1, on Intel processors, prefix cache on) batches continuously
+  and gets a turn's successor the moment the turn is over. The first talk of each task begins alone,
+  so that the others find its prompt in the cache. It reads the same weights, exported by Optimum
+  Intel 2.2.0, and is told to compute and to cache in their number format; its own sampler draws the
+  tokens. No log-probs are asked for, except where runs begin with new weights. There the model is
+  read and compiled again, because the library cannot replace weights: that counts, the export does
+  not.
 - **trl** is `GRPOTrainer` with its defaults and its default generation, float32, GRPO's loss, no
   reference; gradient checkpointing, logs and checkpoints are off. Micro-batches of 4 to 64 rows
   take it the same time here, within 11 %.

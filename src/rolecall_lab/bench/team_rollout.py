@@ -11,6 +11,7 @@ PEERS = {
     "transformers": "rolecall_lab.bench.transformers_rollout:set_up",
     "vllm": "rolecall_lab.bench.vllm_rollout:set_up",
     "llama.cpp": "rolecall_lab.bench.llama_cpp_rollout:set_up",
+    "openvino": "rolecall_lab.bench.openvino_rollout:set_up",
 }
 WORK = (
     "{} tasks of 120 tokens x 8 episodes: a solver writes about 60 tokens, a verifier reads them "
