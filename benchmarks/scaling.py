@@ -2,8 +2,9 @@
 
 Each point of an axis (a group size, a number of turns ...) lives in a process of its own. After a
 step that is not counted the points take turns: a round is one step of each, so that what slows the
-machine for a while slows all of them. Results are kept by processor in `benchmarks/results/scaling`;
-`python docs/generate_benchmarks.py` makes the page and its plots of them. Run by hand:
+machine for a while slows all of them. Results are kept by processor in
+`benchmarks/results/scaling`; `python docs/generate_benchmarks.py` writes the page and draws its
+plots. Run by hand:
 
     python benchmarks/scaling.py [AXIS ...] [--quick]
 """
@@ -168,8 +169,8 @@ def main() -> None:
     names = options.axes or [*AXES, MEMORY]
     if unknown := sorted(set(names) - {*AXES, MEMORY}):
         parser.error(f"no axis {unknown[0]!r}; there are {', '.join([*AXES, MEMORY])}")
+    load = os.getloadavg()[0]  # of other processes: nothing has been measured yet
     for name in names:
-        load = os.getloadavg()[0]
         with tempfile.TemporaryDirectory() as folder:
             if name == MEMORY:
                 result = run_memory(quick=options.quick, folder=Path(folder))

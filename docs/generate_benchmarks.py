@@ -1,12 +1,17 @@
-"""Makes docs/benchmarks.md of the results of all processors."""
+"""Makes docs/benchmarks.md and docs/scaling of the results of all processors."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from rolecall_lab.bench.all import BENCHMARKS
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import draw_scaling
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 HEAD = """# Benchmarks
@@ -45,11 +50,20 @@ FAIRNESS = """
 """
 
 
-def page(results: list[dict[str, Any]]) -> str:
-    """The whole document, with a table for each processor."""
+def page(results: list[dict[str, Any]], scaling: list[dict[str, Any]]) -> str:
+    """The whole document, with tables for each processor."""
     tables = [line for one in results for line in _results(one)]
     none = ["None yet: run `make bench`.\n"]
-    return "\n".join([HEAD, "## Results\n", *(tables or none), *_works(), FAIRNESS])
+    return "\n".join(
+        [
+            HEAD,
+            "## Results\n",
+            *(tables or none),
+            draw_scaling.section(scaling),
+            *_works(),
+            FAIRNESS,
+        ]
+    )
 
 
 def _results(results: dict[str, Any]) -> list[str]:
@@ -93,5 +107,14 @@ def measured() -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))]
 
 
+def measured_scaling() -> list[dict[str, Any]]:
+    """Return the results of benchmarks/scaling.py, each with the name of its file."""
+    files = sorted((RESULTS / "scaling").glob("*.json"))
+    return [json.loads(file.read_text()) | {"file": file.stem} for file in files]
+
+
 if __name__ == "__main__":
-    Path(__file__).with_name("benchmarks.md").write_text(page(measured()))
+    scaling = measured_scaling()
+    for one in scaling:
+        draw_scaling.draw(one, Path(__file__).parent / "scaling" / draw_scaling.picture_name(one))
+    Path(__file__).with_name("benchmarks.md").write_text(page(measured(), scaling))

@@ -81,6 +81,10 @@ AXES = {
         hold_conversation,
         "up to 1: a turn computes only what no turn before has read",
         position=lambda value: hold_conversation(value).new_tokens,
+        reason="each new token reads the keys and values of all tokens before it. After 32 turns "
+        "those of the 32 episodes are 50 MB beside 3 MB of weights, so attention is about half of "
+        "the time; in a larger model it is less. Writing the whole conversation with the chat "
+        "template for each turn is 8 % at 32 turns",
     ),
     "agents": Axis(
         "Agents of one policy",

@@ -89,7 +89,7 @@ def results(smoke: bool) -> dict:
 
 def test_the_page_shows_each_record_and_who_was_missing(tmp_path):
     kept = json.loads(keep(results(smoke=False), tmp_path).read_text())
-    page = generate.page([kept])
+    page = generate.page([kept], [])
     assert f"### {header()['machine']['cpu']}\n" in page
     commit = header()["commit"][:7] or "unknown"
     assert f"| walk | steps/s | 10 | trl | 5 | **2.00** (2.00 .. 2.00) | 1 | {commit} |" in page
@@ -118,7 +118,9 @@ def test_smoke_results_are_not_kept(tmp_path, capsys):
 
 
 def test_the_page_is_current():
-    assert (ROOT / "docs/benchmarks.md").read_text() == generate.page(generate.measured())
+    assert (ROOT / "docs/benchmarks.md").read_text() == generate.page(
+        generate.measured(), generate.measured_scaling()
+    )
 
 
 def measured(*ratios: float, name: str = "update", peer: str = "padded") -> dict:
