@@ -7,7 +7,7 @@ matrices as large as the model's, and reading of memory that no second cache hol
 least the longer of two times: its products and attention at the first speed, or its weights, and
 each page of keys and values once, at the second. A training step counts as three forward passes,
 with an adapter as two, because frozen weights have no gradient; what it reads and writes beside
-that is not counted. `--keep` writes the numbers into benchmarks/floors, from which
+that is not counted. `--keep` writes the numbers into benchmarks/results/floors, from which
 `docs/generate_benchmarks.py` makes a table.
 """
 
@@ -43,7 +43,7 @@ NAMES = (
     "team-rollout-s", "team-rollout-m", "team-rollout-l", "team-rollout-l-bf16", "real-rollout",
     "grpo-step", "grpo-step-long", "grpo-step-l", "team-step", "update",
 )  # fmt: skip
-FLOORS = Path(__file__).with_name("floors")
+FLOORS = Path(__file__).parent / "results/floors"
 RUNS = 3  # of which the fastest counts
 
 
@@ -172,7 +172,7 @@ def keep(floors: list[Floor]) -> None:
     file = results_file(FLOORS)
     old = json.loads(file.read_text())["floors"] if file.is_file() else []
     numbers = {one["name"]: one for one in [*old, *map(asdict, floors)]}
-    FLOORS.mkdir(exist_ok=True)
+    FLOORS.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"header": header(), "floors": list(numbers.values())}, indent=2)
     file.write_text(text + "\n")
 
@@ -180,7 +180,7 @@ def keep(floors: list[Floor]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME")
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/floors")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/floors")
     arguments = parser.parse_args()
     keep_freed_memory()
     table = Table(

@@ -1,15 +1,21 @@
-"""Makes docs/benchmarks.md of the results of all processors."""
+"""Makes docs/benchmarks.md and docs/scaling of the results of all processors."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rolecall_lab.bench.all import BENCHMARKS
 
-BENCHMARKS_FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
-RESULTS, FLOORS = BENCHMARKS_FOLDER / "results", BENCHMARKS_FOLDER / "floors"
+sys.path.insert(0, str(Path(__file__).parent))
+
+import draw_scaling
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
+FLOORS = RESULTS / "floors"
 HEAD = """# Benchmarks
 
 Generated from `benchmarks/results`, which has a file for each processor, by
@@ -68,13 +74,26 @@ rows, the optimizer, and the Python of the episodes.
 """
 
 
-def page(results: list[dict[str, Any]], floors: list[dict[str, Any]]) -> str:
-    """Return the whole document, with a table for each processor."""
+def page(
+    results: list[dict[str, Any]],
+    floors: Sequence[dict[str, Any]] = (),
+    scaling: Sequence[dict[str, Any]] = (),
+) -> str:
+    """Return the whole document, with tables for each processor."""
     tables = [line for one in results for line in _results(one)]
     none = ["None yet: run `make bench`.\n"]
     shares = [line for one in floors for line in _floors(one)]
     return "\n".join(
-        [HEAD, "## Results\n", *(tables or none), *_works(), FLOOR_HEAD, *shares, FAIRNESS]
+        [
+            HEAD,
+            "## Results\n",
+            *(tables or none),
+            FLOOR_HEAD,
+            *shares,
+            draw_scaling.section(scaling),
+            *_works(),
+            FAIRNESS,
+        ]
     )
 
 
@@ -133,7 +152,7 @@ def _works() -> list[str]:
 
 def make_page() -> str:
     """Return the document of all that is kept."""
-    return page(_read_all(RESULTS), _read_all(FLOORS))
+    return page(_read_all(RESULTS), _read_all(FLOORS), measured_scaling())
 
 
 def _read_all(folder: Path) -> list[dict[str, Any]]:
@@ -141,5 +160,13 @@ def _read_all(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
 
 
+def measured_scaling() -> list[dict[str, Any]]:
+    """Return the results of benchmarks/scaling.py, each with the name of its file."""
+    files = sorted((RESULTS / "scaling").glob("*.json"))
+    return [json.loads(file.read_text()) | {"file": file.stem} for file in files]
+
+
 if __name__ == "__main__":
+    for one in measured_scaling():
+        draw_scaling.draw(one, Path(__file__).parent / "scaling" / draw_scaling.picture_name(one))
     Path(__file__).with_name("benchmarks.md").write_text(make_page())

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,16 +29,21 @@ def set_up(name: str, side: str, *, size: str, folder: Path) -> Measure:
     return measure
 
 
-def main() -> None:
-    name, side, size, folder = sys.argv[1:]
+def serve(make: Callable[[], Measure]) -> None:
+    """Measure each run whose number is read, and reply with a line of JSON."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not come between the replies
     keep_freed_memory()  # for every side: the allocator is not what is compared
     measure: Measure | None = None
     for line in sys.stdin:
         if measure is None:
-            measure = set_up(name, side, size=size, folder=Path(folder))
+            measure = make()
         print(json.dumps(asdict(measure(int(line)))), file=replies, flush=True)
+
+
+def main() -> None:
+    name, side, size, folder = sys.argv[1:]
+    serve(lambda: set_up(name, side, size=size, folder=Path(folder)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runs the two sides of a benchmark in pairs, each in a child process of its own.
 
-Each side lives in a child process of its own over all pairs; a run starts when the one before it
-has replied, so only one side computes at a time.
+A side lives in its process over all pairs; a run starts when the one before it has replied, so
+only one side computes at a time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,26 +23,17 @@ WARM_UP = 0  # number of the run that is not counted
 
 
 class Child:
-    """One side in its own process."""
+    """A process of Python that answers numbers of runs as `child.serve` does."""
 
-    def __init__(self, benchmark: Benchmark, side: str, *, smoke: bool, folder: Path) -> None:
-        self.name = f"{benchmark.name} ({side})"
-        self.errors = folder / f"{benchmark.name}-{side}.stderr"
-        size = "smoke" if smoke else "full"
-        with self.errors.open("w") as errors:
+    def __init__(self, name: str, arguments: Sequence[str], *, errors: Path) -> None:
+        self.name = name
+        self.errors = errors
+        with self.errors.open("w") as stream:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "rolecall_lab.bench.child",
-                    benchmark.name,
-                    side,
-                    size,
-                    folder,
-                ],
+                [sys.executable, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=errors,
+                stderr=stream,
                 text=True,
                 env=os.environ | {"OMP_NUM_THREADS": str(threads())},
             )
@@ -79,6 +71,16 @@ class Child:
         self.process.wait()
 
 
+def start_side(benchmark: Benchmark, side: str, *, smoke: bool, folder: Path) -> Child:
+    """Start the process of one side of a benchmark."""
+    size = "smoke" if smoke else "full"
+    return Child(
+        f"{benchmark.name} ({side})",
+        ["-m", "rolecall_lab.bench.child", benchmark.name, side, size, str(folder)],
+        errors=folder / f"{benchmark.name}-{side}.stderr",
+    )
+
+
 def run_pairs(
     benchmark: Benchmark, peer: str, *, number: int, smoke: bool, folder: Path
 ) -> list[Pair]:
@@ -89,7 +91,7 @@ def run_pairs(
     with ExitStack() as stack:
 
         def child(side: str) -> Child:
-            return stack.enter_context(Child(benchmark, side, smoke=smoke, folder=folder))
+            return stack.enter_context(start_side(benchmark, side, smoke=smoke, folder=folder))
 
         ours = child("ours")
         theirs = None if peer == "none" else child(peer)

@@ -54,12 +54,19 @@ def measure_steps(config: Config) -> Measure:
 
     def measure(number: int) -> Measured:
         started = time.perf_counter()
-        episodes = runner.run(step(run, number + 1))
-        took = time.perf_counter() - started
-        count = sum(len(turn.ids[1]) for episode in episodes for turn in episode.turns)
-        return Measured(1.0 / took, {"trained tokens": count})
+        count = runner.run(count_tokens(run, number + 1))
+        return Measured(1.0 / (time.perf_counter() - started), {"trained tokens": count})
 
     return measure
+
+
+async def count_tokens(run: Run, number: int) -> int:
+    """Do one step and return the tokens that were sampled.
+
+    `asyncio.Runner` writes out what a task has returned, which takes long for episodes.
+    """
+    episodes = await step(run, number)
+    return sum(len(turn.ids[1]) for episode in episodes for turn in episode.turns)
 
 
 async def step(run: Run, number: int) -> list[Episode]:
