@@ -23,9 +23,10 @@ from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.optimizer import adamw
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.cpu import product_trials, products, trained_products
+from rolecall.models.cpu.kernels import flat
 from rolecall.models.cpu.product_trials import PLAIN, choose_ways, try_ways
 from rolecall.models.cpu.products import ROWS, Product, candidates
-from rolecall.models.cpu.tiled_products import TiledProduct
+from rolecall.models.cpu.tiled_products import TiledProduct, laid_out, multiply_together
 from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.language_model import LanguageModel
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
@@ -105,6 +106,26 @@ def test_a_product_in_tiles_has_the_numbers_of_float32(rows, outputs, dtype):
         assert ((product.times(x) - wanted).abs() <= 5e-7 * size).all()
         apart = (product.plus(x, to.clone()) - to - wanted).abs()
         assert (apart <= 5e-7 * (size + to.abs())).all()
+
+
+@pytest.mark.parametrize("rows", [1, 127, 300])
+@pytest.mark.parametrize("number", [2, 3])
+def test_products_together_have_the_bits_of_each_alone(rows, number):
+    random = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, 48, generator=random)
+    matrices = [torch.randn(width, 48, generator=random) for width in (72, 32, 41)]
+    biases = [torch.randn(72, generator=random), None, torch.randn(41, generator=random)]
+    outs = [torch.full((rows, len(weight)), 7.0) for weight in matrices]
+    none = np.zeros(0, np.float32)
+    products = tuple(
+        (laid_out(weight), none if bias is None else bias.numpy(), np.uintp(len(weight)), flat(out))
+        for weight, bias, out in zip(matrices, biases, outs, strict=True)
+    )
+    multiply_together(flat(x), products, number, 48, True)
+    for p, out in enumerate(outs):
+        alone = TiledProduct(matrices[p], biases[p]).times(x)
+        expected = alone if p < number else torch.full_like(out, 7.0)
+        assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

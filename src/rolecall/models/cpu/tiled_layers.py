@@ -16,8 +16,9 @@ from rolecall.models.cpu.compiled import compile_outer
 from rolecall.models.cpu.kernels import gate, norm, rope_and_cache
 from rolecall.models.cpu.loop_memory import view
 from rolecall.models.cpu.paged_attention import attend
-from rolecall.models.cpu.tiled_products import multiply
+from rolecall.models.cpu.tiled_products import multiply, multiply_together
 
+_U = np.uintp
 _F = np.float32
 
 
@@ -36,9 +37,11 @@ def _mix(
     heads, kv_heads, size = sizes
     width = before.shape[0]
     norm(x, before, width, eps, normed)
-    multiply(normed, *queries, width, heads * size, True, query)
-    multiply(normed, *keys, width, kv_heads * size, True, key)
-    multiply(normed, *values, width, kv_heads * size, True, value)
+    products = (
+        (*queries, _U(heads * size), query), (*keys, _U(kv_heads * size), key),
+        (*values, _U(kv_heads * size), value),
+    )  # fmt: skip
+    multiply_together(normed, products, 3, width, True)
     rope_and_cache(query, key, value, *norms, eps, *cos_sin, *cache, slot, heads, kv_heads, size)
     attend(query, *cache, *places, heads, kv_heads, size, scale, *rule, mixed)
 
@@ -53,8 +56,8 @@ def _finish(
     width = before.shape[0]
     multiply(mixed, *outs, mixed_width, width, False, x)
     norm(x, before, width, eps, normed)
-    multiply(normed, *gates, width, inner_width, True, inner)
-    multiply(normed, *ups, width, inner_width, True, other)
+    up = (*ups, _U(inner_width), other)
+    multiply_together(normed, ((*gates, _U(inner_width), inner), up, up), 2, width, True)
     gate(inner, other, inner_width, gated)
     multiply(gated, *downs, inner_width, width, False, x)
 

@@ -90,15 +90,48 @@ def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
         give_back(apart)
 
 
+@compile_inner(forceinline=True)
+def _blocks(outputs):
+    return (outputs + _U(COLUMNS) - _U(1)) // _U(COLUMNS)
+
+
+@compile_inner
+def _multiply_item(item, x, products, number, blocks, inputs, fresh):
+    """Compute the columns of one block of one product for ROWS rows."""
+    start, block, p = item // blocks * _U(ROWS), item % blocks, _U(0)
+    while p + _U(1) < number and block >= _blocks(products[p][2]):
+        block -= _blocks(products[p][2])
+        p += _U(1)
+    weight, bias, outputs, out = products[p]
+    _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out)
+
+
+@compile_outer
+def multiply_together(x, products, number, inputs, fresh):
+    """Multiply x [N, I] by the weights of some products in one loop of all threads.
+
+    products: three of (a weight that is laid out, its bias or an empty one, its outputs O, and
+    out [N, O]), of which the first `number` are computed. A loop of its own for each product takes
+    longer to begin and to end than a small product takes.
+
+    Not `fresh`: a product is added to the numbers in its `out`.
+    """
+    blocks = _U(0)
+    for p in range(number):
+        blocks += _blocks(products[p][2])
+    pieces = (_U(len(x)) // _U(inputs) + _U(ROWS) - _U(1)) // _U(ROWS)
+    arguments = (x, products, _U(number), blocks, _U(inputs), fresh)
+    in_parallel(_multiply_item, pieces * blocks, arguments)
+
+
 @compile_outer
 def multiply(x, weight, bias, inputs, outputs, fresh, out):
     """Compute out [N, O] = x [N, I] times the weight that is laid out, plus the bias if any.
 
     Not `fresh`: the product is added to the numbers in `out`.
     """
-    for start in range(0, len(x) // inputs, ROWS):
-        arguments = (x, weight, bias, _U(inputs), _U(outputs), fresh, _U(start), out)
-        in_parallel(_multiply, (outputs + COLUMNS - 1) // COLUMNS, arguments)
+    product = (weight, bias, _U(outputs), out)
+    multiply_together(x, (product, product, product), 1, inputs, fresh)
 
 
 def allocate_tiles(outputs: int, inputs: int) -> np.ndarray:

@@ -43,7 +43,7 @@ TRAINING = (
 SAMPLING = (
     kernels.draw, kernels.gate, kernels.note, kernels.rope, kernels.rope_and_cache, kernels.write,
     paged_attention.attend, paged_attention.groups, tiled_layers.compute, tiled_products.lay_out,
-    tiled_products.multiply, tiles.add_product,
+    tiled_products.multiply, tiled_products.multiply_together, tiles.add_product,
 )  # fmt: skip
 
 
