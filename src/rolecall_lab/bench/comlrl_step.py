@@ -41,8 +41,6 @@ def set_up(size: StepSize, folder: Path) -> Measure:
         tokenizer=tokenizer,
         reward_func=pay,
         formatters=lambda item: item["prompt"],
-        train_dataset=Dataset.from_dict({"prompt": texts[: size.tasks]}),
-        wandb_config=None,
         args=MAGRPOConfig(
             num_train_epochs=1,
             agent_learning_rate=LEARNING_RATE,

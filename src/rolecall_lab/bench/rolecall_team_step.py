@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from rolecall.agents.team import Team
 from rolecall.config.schema import Config
@@ -11,8 +12,8 @@ from rolecall.core.interfaces.environment import World
 from rolecall.core.types import Episode, Task, Turn
 from rolecall.workflows.base import workflow
 from rolecall_lab.bench import Measure
-from rolecall_lab.bench.grpo_step import LEARNING_RATE, STEPS, StepSize
-from rolecall_lab.bench.rolecall_step import Numbers, measure_steps
+from rolecall_lab.bench.grpo_step import StepSize
+from rolecall_lab.bench.rolecall_step import Numbers, make_config, measure_steps
 from rolecall_lab.bench.small_models import random_model
 from rolecall_lab.bench.team_step import AGENTS, joint_reward
 
@@ -37,27 +38,15 @@ async def side_by_side(team: Team, task: Task, world: World) -> Turn:
 
 
 def set_up(size: StepSize, folder: Path) -> Measure:
-    return measure_steps(make_config(size, random_model(folder, size.model)))
+    return measure_steps(config_for(size, random_model(folder, size.model)))
 
 
-def make_config(size: StepSize, base: Path) -> Config:
+def config_for(size: StepSize, base: Path) -> Config:
     """Return the config of two agents, each with a policy of its own."""
-    return Config.model_validate(
-        {
-            "team": {
-                name: {"policy": name, "sampling": {"max_tokens": size.completion}}
-                for name in AGENTS
-            },
-            "policies": {
-                name: {"base": str(base), "optimizer": {"lr": LEARNING_RATE}} for name in AGENTS
-            },
-            "learner": {"dtype": size.dtype},
-            "engine": {"cache_gb": 2.0},
-            "workflow": f"{__name__}:side_by_side",
-            "environment": {"name": f"{__name__}:JointNumbers", "length": size.prompt},
-            "algorithm": "grpo",
-            "rollout": {"groups": size.tasks, "group_size": size.samples},
-            "trainer": {"steps": STEPS},
-            "evaluation": {"tasks": 0},
-        }
-    )
+    sections: dict[str, Any] = make_config(size, base).model_dump(exclude_unset=True)
+    [agent], [policy] = sections["team"].values(), sections["policies"].values()
+    sections["team"] = {name: agent | {"policy": name} for name in AGENTS}
+    sections["policies"] = dict.fromkeys(AGENTS, policy)
+    sections["workflow"] = f"{__name__}:side_by_side"
+    sections["environment"]["name"] = f"{__name__}:JointNumbers"
+    return Config.model_validate(sections)
