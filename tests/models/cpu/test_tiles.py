@@ -27,7 +27,7 @@ from tests.toy import alike, language_model
 def test_a_product_of_any_size_is_added(columns, count, turned):
     """Also to the parts of larger arrays, of which the rest must stay as it is."""
     random = np.random.default_rng(0)
-    for rows in range(10):
+    for rows in range(18):
         a = random.standard_normal((count, rows + 1) if turned else (rows + 1, count + 3))
         b, out = random.standard_normal((count + 1, columns + 5)), np.ones((rows + 2, columns + 9))
         a, b, out = (x.astype(np.float32) for x in (a, b, out))

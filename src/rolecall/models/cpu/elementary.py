@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,17 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rolecall.models.cpu.compiled import compile_inner
+from rolecall.models.cpu.vectors import (
+    BITS,
+    FLOAT,
+    INDEX,
+    LANES,
+    declare,
+    define,
+    moved,
+    repeated,
+    vector_at,
+)
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext
@@ -32,45 +43,72 @@ DIVIDES = "numpy"  # division by 0 is infinity; a loop that could raise is no ve
 LEAST = _F(-87.0)  # exp of less is 0 in float32
 _LOG2_E = _F(1.44269504)
 _LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
+_POLYNOMIAL = (
+    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
+    5.0000001201e-1,
+)  # fmt: skip
+_VECTOR = ir.VectorType(FLOAT, LANES)
 
 
 @intrinsic
-def _as_float(typing, bits):
-    """Return the float32 number with these bits."""
+def exp(typing, x):
+    """Return exp(x) for x between -87 and 87; outside, that of the nearer bound. NaN stays."""
 
-    def generate(context, builder, signature, given):
-        return builder.bitcast(given[0], context.get_value_type(types.float32))
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
+        return _exp(builder, given[0])
 
-    return types.float32(types.int32), generate
+    return types.float32(types.float32), generate
 
 
-@compile_inner(fastmath=EACH, forceinline=True)
-def exp(x):
-    """Compute exp(x) = 2 ** whole * p(rest) for x between -87 and 87; NaN stays.
+def _exp(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Compute exp(x) = 2 ** whole * p(rest) of a number or a vector.
 
     p is the polynomial of Cephes' expf: relative error below 2e-7.
     """
-    x = LEAST if x < LEAST else x
-    x = -LEAST if x > -LEAST else x
-    whole = np.floor(x * _LOG2_E + _F(0.5))
-    bits = np.int32((whole + _F(127.0)) * _F(8388608.0))
-    x = x - whole * _LN2_HIGH - whole * _LN2_LOW
-    y = _F(1.9875691500e-4) * x + _F(1.3981999507e-3)
-    y = y * x + _F(8.3334519073e-3)
-    y = y * x + _F(4.1665795894e-2)
-    y = y * x + _F(1.6666665459e-1)
-    y = y * x + _F(5.0000001201e-1)
-    return (y * x * x + x + _F(1.0)) * _as_float(bits)
+    kind = x.type
+    lanes = kind.count if isinstance(kind, ir.VectorType) else 0
+    name = f"v{lanes}f32" if lanes else "f32"
+    whole_kind = ir.VectorType(BITS, lanes) if lanes else BITS
+
+    def number(value: float | np.float32) -> ir.Constant:
+        rounded = float(_F(value))
+        return ir.Constant(kind, [rounded] * lanes if lanes else rounded)
+
+    fma = declare(builder.module, f"llvm.fma.{name}", [kind] * 3, kind)
+    floor = declare(builder.module, f"llvm.floor.{name}", [kind], kind)
+    low, high = number(LEAST), number(-LEAST)
+    x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
+    x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
+    whole = builder.call(floor, [builder.call(fma, [x, number(_LOG2_E), number(0.5)])])
+    shifted = builder.fmul(builder.fadd(whole, number(127.0)), number(2.0**23))
+    scale = builder.bitcast(builder.fptosi(shifted, whole_kind), kind)
+    for part in (_LN2_HIGH, _LN2_LOW):
+        x = builder.call(fma, [whole, number(-part), x])
+    y = number(_POLYNOMIAL[0])
+    for factor in _POLYNOMIAL[1:]:
+        y = builder.call(fma, [y, x, number(factor)])
+    y = builder.fadd(builder.call(fma, [y, builder.fmul(x, x), x]), number(1.0))
+    return builder.fmul(y, scale)
 
 
-@compile_inner(fastmath=MATH, forceinline=True)
+@compile_inner(forceinline=True)
 def exponentials(scores, s, length, most):
     """Turn scores[s : s + length] into exp(scores - most); return their sum."""
-    total = _F(0.0)
-    for t in range(length):
-        scores[s + t] = exp(scores[s + t] - most)
-        total += scores[s + t]
-    return total
+    return _exponentials(np.uintp(scores.ctypes.data) + s * NUMBER, length, most)
+
+
+@intrinsic
+def _exponentials(typing, numbers, count, most):
+    """Turn `count` float32 numbers at an address into exp(number - most); return their sum."""
+
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
+        return builder.call(_sum_function(builder.module), given)
+
+    return types.float32(types.uintp, types.uintp, types.float32), generate
 
 
 @intrinsic
@@ -83,46 +121,100 @@ def largest(typing, numbers, count):
     def generate(
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
     ) -> ir.Value:
-        return builder.call(_function(builder.module), given)
+        return builder.call(_largest_function(builder.module), given)
 
     return types.float32(types.uintp, types.uintp), generate
 
 
-def _function(module: ir.Module) -> ir.Function:
-    """Return the compiled function.
+# Both are written by hand: LLVM makes no vector code of a loop in which NaN has a meaning, and of
+# other loops it computes the last numbers, up to 63 of them, one at a time.
 
-    It is written by hand, because LLVM makes no vector code of a loop in which NaN has a meaning.
-    """
-    index, number, lanes = ir.IntType(64), ir.FloatType(), 32
-    vector = ir.VectorType(number, lanes)
-    kind = ir.FunctionType(number, [index] * 2)
-    function = cgutils.get_or_insert_function(module, kind, "rolecall_largest")
+
+def _largest_function(module: ir.Module) -> ir.Function:
+    function = declare(module, "rolecall_largest", [INDEX, INDEX], FLOAT)
     if not function.is_declaration:
         return function
-    function.linkage = "linkonce_odr"
-    function.attributes.add("noinline")
-    builder = ir.IRBuilder(function.append_basic_block())
-    start, count = function.args
-    least = float("-inf")
+    builder = define(function)
+    least = ir.Constant(_VECTOR, [float("-inf")] * LANES)
+    best = cgutils.alloca_once_value(builder, least)
 
-    def read(place: ir.Value, kind: ir.Type) -> ir.Value:
-        address = builder.add(start, builder.mul(place, index(4)))
-        return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
+    def keep_larger(new: ir.Value, old: ir.Value) -> ir.Value:
+        return builder.select(builder.fcmp_ordered(">", new, old), new, old)
 
-    def keep(new: ir.Value, best: ir.Value) -> None:
-        """Keep the larger number in `best`."""
-        old = builder.load(best)
-        builder.store(builder.select(builder.fcmp_ordered(">", new, old), new, old), best)
-
-    side_by_side = cgutils.alloca_once_value(builder, ir.Constant(vector, [least] * lanes))
-    best = cgutils.alloca_once_value(builder, ir.Constant(number, least))
-    blocks = builder.udiv(count, index(lanes))
-    with cgutils.for_range(builder, blocks, intp=index) as loop:
-        keep(read(builder.mul(loop.index, index(lanes)), vector), side_by_side)
-    done = builder.mul(blocks, index(lanes))
-    with cgutils.for_range(builder, builder.sub(count, done), intp=index) as loop:
-        keep(read(builder.add(done, loop.index), number), best)
-    for lane in range(lanes):
-        keep(builder.extract_element(builder.load(side_by_side), ir.IntType(32)(lane)), best)
-    builder.ret(builder.load(best))
+    for place, mask in _blocks(builder, *function.args):
+        new = _load(builder, place, mask, least)
+        builder.store(keep_larger(new, builder.load(best)), best)
+    builder.ret(_reduce(builder, builder.load(best), keep_larger))
     return function
+
+
+def _sum_function(module: ir.Module) -> ir.Function:
+    function = declare(module, "rolecall_exponentials", [INDEX, INDEX, FLOAT], FLOAT)
+    if not function.is_declaration:
+        return function
+    builder = define(function)
+    start, count, most = function.args
+    most = repeated(builder, most)
+    none = ir.Constant(_VECTOR, [0.0] * LANES)
+    total = cgutils.alloca_once_value(builder, none)
+    for place, mask in _blocks(builder, start, count):
+        new = _exp(builder, builder.fsub(_load(builder, place, mask, none), most))
+        _store(builder, new, place, mask)
+        new = new if mask is None else builder.select(mask, new, none)
+        builder.store(builder.fadd(builder.load(total), new), total)
+    builder.ret(_reduce(builder, builder.load(total), builder.fadd))
+    return function
+
+
+def _blocks(
+    builder: ir.IRBuilder, start: ir.Value, count: ir.Value
+) -> Iterator[tuple[ir.Value, ir.Value | None]]:
+    """Yield twice, to write the body of a loop over LANES numbers, and what follows it for the
+    rest: the address of a vector, and which of its numbers there are (None: all)."""
+    with cgutils.for_range(builder, builder.udiv(count, INDEX(LANES)), intp=INDEX) as loop:
+        yield moved(builder, start, loop.index, INDEX(LANES)), None
+    rest = builder.urem(count, INDEX(LANES))
+    with builder.if_then(builder.icmp_unsigned("!=", rest, INDEX(0))):
+        place = moved(builder, start, builder.sub(count, rest), INDEX(1))
+        limit = repeated(builder, builder.trunc(rest, BITS))
+        numbers = ir.Constant(ir.VectorType(BITS, LANES), list(range(LANES)))
+        yield place, builder.icmp_unsigned("<", numbers, limit)
+
+
+def _load(
+    builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None, others: ir.Value
+) -> ir.Value:
+    """Read a vector, whose numbers that are not there are those of `others`."""
+    place = vector_at(builder, address)
+    if mask is None:
+        return builder.load(place, align=4)
+    name = f"llvm.masked.load.v{LANES}f32.p0v{LANES}f32"
+    load = declare(builder.module, name, [place.type, BITS, mask.type, _VECTOR], _VECTOR)
+    return builder.call(load, [place, BITS(4), mask, others])
+
+
+def _store(
+    builder: ir.IRBuilder, vector: ir.Value, address: ir.Value, mask: ir.Value | None
+) -> None:
+    place = vector_at(builder, address)
+    if mask is None:
+        builder.store(vector, place, align=4)
+        return
+    name = f"llvm.masked.store.v{LANES}f32.p0v{LANES}f32"
+    store = declare(builder.module, name, [_VECTOR, place.type, BITS, mask.type])
+    builder.call(store, [vector, place, BITS(4), mask])
+
+
+def _reduce(
+    builder: ir.IRBuilder, vector: ir.Value, join: Callable[[ir.Value, ir.Value], ir.Value]
+) -> ir.Value:
+    """Join the numbers of a vector by halves."""
+    lanes = LANES
+    while lanes > 1:
+        lanes //= 2
+        halves = [
+            builder.shuffle_vector(vector, vector, ir.VectorType(BITS, lanes)([*part]))
+            for part in (range(lanes), range(lanes, 2 * lanes))
+        ]
+        vector = join(*halves)
+    return builder.extract_element(vector, BITS(0))

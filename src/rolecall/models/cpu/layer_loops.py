@@ -42,7 +42,7 @@ def rows_at_once(number, threads):
     each = _U(threads) * _U(ROWS)
     blocks = max(_U(1), (_U(number) + each - _U(1)) // each * _U(threads))
     rows = (_U(number) + blocks - _U(1)) // blocks
-    return max(_U(1), (rows + _U(3)) // _U(4)) * _U(4)  # a tile has 4
+    return max(_U(1), (rows + _U(3)) // _U(4)) * _U(4)  # tiles have 4 or more
 
 
 @compile_inner(forceinline=True)

@@ -16,12 +16,11 @@ import numpy as np
 from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import EACH, MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE
-from rolecall.models.cpu.loop_memory import give_back, taken, zeros
+from rolecall.models.cpu.loop_memory import give_back, taken
+from rolecall.models.cpu.page_tiles import mix_pages, score_pages
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.tiles import add_product, one_block, prefetch, two_blocks
 
 UNLIMITED = 2**62  # positions: no window
-AHEAD = 256  # numbers of a page that are asked for before the page is read
 TOKENS = 16  # most of a group
 _U = np.uintp
 _F = np.float32
@@ -63,41 +62,6 @@ def _cap(scores, s, length, softcap):
         scores[s + t] = softcap * np.tanh(scores[s + t] / softcap)
 
 
-@compile_inner(forceinline=True)
-def _score(scores, room, queries, rows, keys, pages, first, last, width, size):
-    """Scores of `rows` queries and the pages first ... last, added to zeros; all but the numbers
-    of pages are addresses."""
-    p, page = first, _U(PAGE)
-    while p + _U(2) <= last:
-        near, far = pages[p], pages[p + _U(1)]
-        for later in range(p + _U(2), min(p + _U(4), last)):
-            prefetch(keys + pages[later] * NUMBER, _U(AHEAD))
-        two_blocks(
-            scores + p * page * NUMBER, room, page, queries, size, _U(1), keys + near * NUMBER,
-            far - near, page, size, rows,
-        )  # fmt: skip
-        p += _U(2)
-    if p < last:
-        one_block(
-            scores + p * page * NUMBER, room, page, queries, size, _U(1),
-            keys + pages[p] * NUMBER, page, page, size, rows,
-        )  # fmt: skip
-
-
-@compile_inner(forceinline=True)
-def _mix(out, scores, room, rows, values, pages, first, last, length, size):
-    """Add the values of pages first ... last, of the `length` positions of all, to `out`."""
-    page = _U(PAGE)
-    for p in range(first, last):
-        count = min(page, length - p * page)
-        if p + _U(1) < last:
-            prefetch(values + pages[p + _U(1)] * NUMBER, _U(AHEAD))
-        add_product(
-            out, size, scores + p * page * NUMBER, room, _U(1), values + pages[p] * NUMBER, size,
-            count, rows, size,
-        )  # fmt: skip
-
-
 @compile_inner(fastmath=MATH)
 def _attend(
     item, query, keys, values, table, row, position, order, group_first, group_shared, heads,
@@ -117,7 +81,7 @@ def _attend(
     length = _U(longest) - gone * page
     shared = min(_U(max(0, np.int64(group_shared[g]) - np.int64(gone))), room // page)
     # Scores [rows, room], queries and what they get [rows, D].
-    memory = zeros(rows * (room + _U(2) * size), np.float32)
+    memory = taken(rows * (room + _U(2) * size), np.float32)
     queries, mixed = rows * room, rows * (room + size)
     total = taken(rows, np.float32)
     pages = taken(room // page, np.uintp)  # where each of them starts
@@ -127,9 +91,10 @@ def _attend(
         source, to = (_U(tokens[m]) * heads + k * each) * size, queries + m * each * size
         for d in range(each * size):
             memory[to + d] = query[source + d] * scale
+            memory[to + rows * size + d] = _F(0.0)
     for p in range(shared):
         pages[p] = (_U(table[row[tokens[0]], gone + p]) * kv_heads + k) * width
-    _score(at_scores, room, at_queries, rows, at_keys, pages, _U(0), shared, width, size)
+    score_pages(at_scores, room, at_queries, rows, at_keys, pages, _U(0), shared, size)
     for m in range(_U(len(tokens))):
         n = tokens[m]
         end = _U(position[n] + 1) - gone * page
@@ -138,9 +103,9 @@ def _attend(
         for p in range(shared, last):
             pages[p] = (_U(table[row[n], gone + p]) * kv_heads + k) * width
         s = m * each * room
-        _score(
+        score_pages(
             at_scores + s * NUMBER, room, at_queries + m * each * size * NUMBER, each,
-            at_keys, pages, shared, last, width, size,
+            at_keys, pages, shared, last, size,
         )  # fmt: skip
         for h in range(each):
             s, sink = (m * each + h) * room, k * each + h
@@ -157,14 +122,14 @@ def _attend(
                 memory[s + t] = _F(0.0)
             for t in range(end, room):
                 memory[s + t] = _F(0.0)
-    _mix(at_mixed, at_scores, room, rows, at_values, pages, _U(0), shared, length, size)
+    mix_pages(at_mixed, at_scores, room, rows, at_values, pages, _U(0), shared, length, size)
     for m in range(_U(len(tokens))):
         n = tokens[m]
         end = _U(position[n] + 1) - gone * page
         last = (end + page - _U(1)) // page
         for p in range(shared, last):
             pages[p] = (_U(table[row[n], gone + p]) * kv_heads + k) * width
-        _mix(
+        mix_pages(
             at_mixed + m * each * size * NUMBER, at_scores + m * each * room * NUMBER, room,
             each, at_values, pages, shared, last, end, size,
         )  # fmt: skip

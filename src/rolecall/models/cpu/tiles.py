@@ -1,10 +1,10 @@
 """Multiplies small matrices inside numba's loops as fast as the processor can.
 
 LLVM makes good vector code of a plain loop, but keeps no sums in registers across it. Here they
-are: a tile of 4 rows by 32 columns of sums (2 where vectors are short) is held in registers while
-the loop runs over what is added up, so that loads are few. Each sum is added up in order, by fused
-multiply-adds, whatever tile it stands in, and then added to what stands in its place: so results do
-not depend on what is computed beside them.
+are: a tile of 8 rows by 32 columns of sums (6 by 16 where vectors are short) is held in registers
+while the loop runs over what is added up, so that loads are few. Each sum is added up in order, by
+fused multiply-adds, whatever tile it stands in, and then added to what stands in its place: so
+results do not depend on what is computed beside them.
 
 Arrays are given as addresses and strides as numbers, all of them unsigned: out[r, c] stands
 out_row * r + c numbers behind out, a[r, k] stands a_row * r + a_step * k behind a, and b[k, c]
@@ -24,30 +24,36 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rolecall.models.cpu.compiled import compile_inner, compile_outer
+from rolecall.models.cpu.compiled import compile_outer
 from rolecall.models.cpu.elementary import NUMBER
+from rolecall.models.cpu.vectors import (
+    BITS,
+    FLOAT,
+    INDEX,
+    LANES,
+    declare,
+    define,
+    moved,
+    repeated,
+    vector_at,
+)
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext
     from numba.core.typing.templates import Signature
 
 
-LANES = 16  # float32 numbers of a vector: AVX-512's; LLVM splits it where vectors are shorter
 _U = np.uintp
-_INDEX, _FLOAT = ir.IntType(64), ir.FloatType()
 
 
 def _product(blocks: int, lanes: int) -> Callable[..., None]:
-    """Return a function for numba, of that many blocks of columns, which may stand apart.
+    """Return a function for numba, of that many blocks of columns side by side.
 
-    out[r, out_block * i + c] += sum of a[r, k] * b[k, b_block * i + c] over k < count, for all
-    r < rows, c < lanes, i < blocks.
+    out[r, c] += sum of a[r, k] * b[k, c] over k < count, for all r < rows, c < blocks * lanes.
     """
 
-    def product(  # its body is in LLVM's language
-        typing, out, out_row, out_block, a, a_row, a_step, b, b_block, b_step, count, rows
-    ):
-        signature = types.void(*[types.uintp] * 11)
+    def product(typing, out, out_row, a, a_row, a_step, b, b_step, count, rows):
+        signature = types.void(*[types.uintp] * 9)
 
         def generate(
             context: BaseContext,
@@ -63,40 +69,6 @@ def _product(blocks: int, lanes: int) -> Callable[..., None]:
     return intrinsic(product)
 
 
-two_blocks = _product(2, LANES)
-one_block = _product(1, LANES)
-_half_block = _product(1, LANES // 2)
-
-
-def _function(module: ir.Module, blocks: int, lanes: int) -> ir.Function:
-    """Return the compiled function; callers do not inline it, which would take LLVM seconds."""
-    kind = ir.FunctionType(ir.VoidType(), [_INDEX] * 11)
-    function = cgutils.get_or_insert_function(module, kind, f"rolecall_product_{blocks}_{lanes}")
-    if function.is_declaration:
-        function.linkage = "linkonce_odr"
-        function.attributes.add("noinline")
-        builder = ir.IRBuilder(function.append_basic_block())
-        out, out_row, out_block, a, a_row, *others, rows = function.args
-        # As many sums as there are registers for: an addition takes some steps, and others wait.
-        most = 4 if blocks == 1 or has_avx512() else 2
-        done = builder.and_(rows, _INDEX(-most))
-
-        def tile(first: ir.Value, number: int) -> None:
-            places = _moved(builder, out, first, out_row), _moved(builder, a, first, a_row)
-            operands = (places[0], out_row, out_block, places[1], a_row, *others)
-            _tile(builder, *operands, rows=number, blocks=blocks, lanes=lanes)
-
-        with cgutils.for_range(builder, builder.udiv(rows, _INDEX(most)), intp=_INDEX) as loop:
-            tile(builder.mul(loop.index, _INDEX(most)), most)
-        for number in (2, 1)[-most // 2 :]:
-            some = builder.and_(rows, _INDEX(number))
-            with builder.if_then(builder.icmp_unsigned("!=", some, _INDEX(0))):
-                tile(done, number)
-            done = builder.add(done, some)
-        builder.ret_void()
-    return function
-
-
 def has_avx512() -> bool:
     """Return whether numba compiles for a processor with vectors of LANES numbers."""
     features = config.CPU_FEATURES
@@ -105,99 +77,115 @@ def has_avx512() -> bool:
     return bool(get_host_cpu_features().get("avx512f"))
 
 
-def _moved(
-    builder: ir.IRBuilder, address: ir.Value, number: ir.Value, stride: ir.Value
-) -> ir.Value:
-    return builder.add(address, builder.mul(number, builder.shl(stride, _INDEX(2))))
+# A tile's blocks of columns, and its rows: the first number as long as there are so many, then the
+# others. They are as many sums as registers hold, because an addition takes some steps.
+HAS_AVX512 = has_avx512()
+TILE_BLOCKS, TILE_ROWS = (2, (8, 4, 2, 1)) if HAS_AVX512 else (1, (6, 4, 2, 1))
+_two_blocks = _product(2, LANES)
+_one_block = _product(1, LANES)
+_half_block = _product(1, LANES // 2)
+
+
+def _function(module: ir.Module, blocks: int, lanes: int) -> ir.Function:
+    function = declare(module, f"rolecall_product_{blocks}_{lanes}", [INDEX] * 9)
+    if function.is_declaration:
+        builder = define(function)
+        out, out_row, a, a_row, *others, rows = function.args
+
+        def tile(first: ir.Value, number: int) -> None:
+            places = moved(builder, out, first, out_row), moved(builder, a, first, a_row)
+            operands = (places[0], out_row, places[1], a_row, *others)
+            _tile(builder, *operands, rows=number, blocks=blocks, lanes=lanes)
+
+        over_rows(builder, rows, TILE_ROWS, tile)
+        builder.ret_void()
+    return function
+
+
+def over_rows(
+    builder: ir.IRBuilder,
+    rows: ir.Value,
+    sizes: Sequence[int],
+    tile: Callable[[ir.Value, int], None],
+) -> None:
+    """Call `tile` with the first row and the number of rows of each tile.
+
+    Tiles have sizes[0] rows, then each of the other sizes if so many are left.
+    """
+    most, *smaller = sizes
+    with cgutils.for_range(builder, builder.udiv(rows, INDEX(most)), intp=INDEX) as loop:
+        tile(builder.mul(loop.index, INDEX(most)), most)
+    left = builder.urem(rows, INDEX(most))
+    for number in smaller:
+        fits = builder.icmp_unsigned(">=", left, INDEX(number))
+        with builder.if_then(fits):
+            tile(builder.sub(rows, left), number)
+        left = builder.select(fits, builder.sub(left, INDEX(number)), left)
 
 
 def _tile(
-    builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, out_block: ir.Value, a: ir.Value,
-    a_row: ir.Value, a_step: ir.Value, b: ir.Value, b_block: ir.Value, b_step: ir.Value,
-    count: ir.Value, *, rows: int, blocks: int, lanes: int,
+    builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
+    a_step: ir.Value, b: ir.Value, b_step: ir.Value, count: ir.Value, *, rows: int, blocks: int,
+    lanes: int,
 ) -> None:  # fmt: skip
-    vector = ir.VectorType(_FLOAT, lanes)
-    add = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f32"
-    )
-
-    def pointer(address: ir.Value, kind: ir.Type) -> ir.Value:
-        return builder.inttoptr(address, kind.as_pointer())
-
-    def everywhere(number: ir.Value) -> ir.Value:
-        """Return a vector of one number."""
-        single = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
-        first = ir.VectorType(ir.IntType(32), lanes)([0] * lanes)
-        return builder.shuffle_vector(single, vector(ir.Undefined), first)
-
-    starts_a = [_moved(builder, a, _INDEX(r), a_row) for r in range(rows)]
-    starts_b = [_moved(builder, b, _INDEX(i), b_block) for i in range(blocks)]
-    lines = [_moved(builder, out, _INDEX(r), out_row) for r in range(rows)]
+    starts_a = [moved(builder, a, INDEX(r), a_row) for r in range(rows)]
+    starts_b = [moved(builder, b, INDEX(i), INDEX(lanes)) for i in range(blocks)]
+    lines = [moved(builder, out, INDEX(r), out_row) for r in range(rows)]
     places = [
-        pointer(_moved(builder, line, _INDEX(i), out_block), vector)
+        vector_at(builder, moved(builder, line, INDEX(i), INDEX(lanes)), lanes)
         for line in lines
         for i in range(blocks)
     ]
     for target in places:
-        _ask_for(builder, target, writes=True)
+        _ask_for(builder, target)
+    pairs = [(left, right) for left in starts_a for right in starts_b]
+    sums = add_up(builder, pairs, a_step, b_step, count, lanes=lanes)
+    for target, end in zip(places, sums, strict=True):  # read now: the loop need not wait for it
+        builder.store(builder.fadd(builder.load(target, align=4), end), target, align=4)
+
+
+def add_up(
+    builder: ir.IRBuilder, pairs: Sequence[tuple[ir.Value, ir.Value]], a_step: ir.Value,
+    b_step: ir.Value, count: ir.Value, *, lanes: int,
+) -> list[ir.Value]:  # fmt: skip
+    """Return for each pair of addresses (a, b) the sum of a[a_step k] * b[b_step k + c], k < count.
+
+    All sums are added up in one loop, each in the order of k.
+    """
+    vector = ir.VectorType(FLOAT, lanes)
+    add = declare(builder.module, f"llvm.fma.v{lanes}f32", [vector] * 3, vector)
     start, zeros = builder.block, ir.Constant(vector, [0.0] * lanes)
     loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
-    builder.cbranch(builder.icmp_unsigned("<", _INDEX(0), count), loop, after)
+    builder.cbranch(builder.icmp_unsigned("<", INDEX(0), count), loop, after)
 
     builder.position_at_end(loop)
-    k = builder.phi(_INDEX)
-    sums = [builder.phi(vector) for _ in places]
-    columns = [
-        builder.load(pointer(_moved(builder, b_i, k, b_step), vector), align=4) for b_i in starts_b
-    ]
+    k = builder.phi(INDEX)
+    sums = [builder.phi(vector) for _ in pairs]
     then = []
-    for r, a_r in enumerate(starts_a):
-        number = builder.load(pointer(_moved(builder, a_r, k, a_step), _FLOAT), align=4)
-        factor = everywhere(number)
-        for i, column in enumerate(columns):
-            then.append(builder.call(add, [factor, column, sums[r * blocks + i]]))
-    following = builder.add(k, _INDEX(1))
+    for (a, b), one in zip(pairs, sums, strict=True):  # LLVM reads what pairs share once
+        place = builder.inttoptr(moved(builder, a, k, a_step), FLOAT.as_pointer())
+        factor = repeated(builder, builder.load(place, align=4), lanes)
+        column = builder.load(vector_at(builder, moved(builder, b, k, b_step), lanes), align=4)
+        then.append(builder.call(add, [factor, column, one]))
+    following = builder.add(k, INDEX(1))
     builder.cbranch(builder.icmp_unsigned("<", following, count), loop, after)
-    k.add_incoming(_INDEX(0), start)
+    k.add_incoming(INDEX(0), start)
     k.add_incoming(following, loop)
 
     builder.position_at_end(after)
-    ends = [builder.phi(vector) for _ in places]
+    ends = [builder.phi(vector) for _ in pairs]
     for phis in (sums, ends):
         for phi, later in zip(phis, then, strict=True):
             phi.add_incoming(zeros, start)
             phi.add_incoming(later, loop)
-    for target, end in zip(places, ends, strict=True):  # read now: the loop need not wait for it
-        builder.store(builder.fadd(builder.load(target, align=4), end), target, align=4)
+    return ends
 
 
-def _ask_for(builder: ir.IRBuilder, place: ir.Value, *, writes: bool) -> None:
-    """Ask for memory that is written or read later: into all caches."""
-    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-    fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    builder.call(fetch, [builder.bitcast(place, byte), flag(int(writes)), flag(3), flag(1)])
-
-
-@intrinsic
-def _prefetch(typing, address):
-    """Ask for memory that is read soon."""
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
-    ) -> ir.Value:
-        address = builder.inttoptr(given[0], ir.IntType(8).as_pointer())
-        _ask_for(builder, address, writes=False)
-        return context.get_dummy_value()
-
-    return types.void(types.uintp), generate
-
-
-@compile_inner(forceinline=True)
-def prefetch(address, count):
-    """Ask for `count` numbers from this address on, which are read soon."""
-    for line in range(_U(0), count * NUMBER, _U(64)):
-        _prefetch(address + line)
+def _ask_for(builder: ir.IRBuilder, place: ir.Value) -> None:
+    """Ask for memory that is written later: into all caches."""
+    byte = ir.IntType(8).as_pointer()
+    fetch = declare(builder.module, "llvm.prefetch.p0i8", [byte, BITS, BITS, BITS])
+    builder.call(fetch, [builder.bitcast(place, byte), BITS(1), BITS(3), BITS(1)])
 
 
 @compile_outer
@@ -205,15 +193,15 @@ def add_product(out, out_row, a, a_row, a_step, b, b_step, count, rows, columns)
     """Add to out[r, c] the sum of a[r, k] * b[k, c] over k < count; columns: a multiple of 8."""
     lanes, pair = _U(LANES), _U(2 * LANES)
     done = _U(0)
-    while done + pair <= columns:
-        two_blocks(out, out_row, lanes, a, a_row, a_step, b, lanes, b_step, count, rows)
+    while HAS_AVX512 and done + pair <= columns:
+        _two_blocks(out, out_row, a, a_row, a_step, b, b_step, count, rows)
         out += pair * NUMBER
         b += pair * NUMBER
         done += pair
-    if columns - done >= lanes:
-        one_block(out, out_row, lanes, a, a_row, a_step, b, lanes, b_step, count, rows)
+    while columns - done >= lanes:
+        _one_block(out, out_row, a, a_row, a_step, b, b_step, count, rows)
         out += lanes * NUMBER
         b += lanes * NUMBER
         done += lanes
     if done < columns:
-        _half_block(out, out_row, lanes, a, a_row, a_step, b, lanes, b_step, count, rows)
+        _half_block(out, out_row, a, a_row, a_step, b, b_step, count, rows)

@@ -24,9 +24,10 @@ from rolecall.models.cpu import kernels
 from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import MATH, NUMBER, exponentials, largest
 from rolecall.models.cpu.kernels import PAGE, flat
-from rolecall.models.cpu.loop_memory import give_back, taken, zeros
+from rolecall.models.cpu.loop_memory import give_back, taken
+from rolecall.models.cpu.page_tiles import score_pages
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.tiles import add_product, one_block, two_blocks
+from rolecall.models.cpu.tiles import add_product
 
 if TYPE_CHECKING:
     from rolecall.models.autograd.function_context import FunctionContext
@@ -128,29 +129,13 @@ def lay_out(x, page_start, page_size, kv_heads, size, out):
 
 
 @compile_inner(forceinline=True)
-def _products(out, room, x, rows, laid_out, first, last, sizes, pages, head, heads, size):
-    """Add x [rows, D] times the pages that are laid out of a block's segments to out [rows, room].
-
-    Out, x and laid_out are addresses; each segment begins a new page of `out`.
-    """
-    page, column = _U(PAGE), _U(0)
-    width = size * page
+def _find_pages(first, last, sizes, first_page, head, heads, width, pages):
+    """Fill `pages` with where the pages of a block's segments begin, `width` numbers each."""
+    column = _U(0)
     for s in range(first, last):
-        source = laid_out + (_U(pages[s]) * heads + head) * width * NUMBER
-        pages_left = (_U(sizes[s]) + page - _U(1)) // page
-        while pages_left >= _U(2):
-            two_blocks(
-                out + column * NUMBER, room, page, x, size, _U(1), source, heads * width, page,
-                size, rows,
-            )  # fmt: skip
-            source += _U(2) * heads * width * NUMBER
-            column += _U(2) * page
-            pages_left -= _U(2)
-        if pages_left == _U(1):
-            one_block(
-                out + column * NUMBER, room, page, x, size, _U(1), source, page, page, size, rows
-            )
-            column += page
+        for p in range((_U(sizes[s]) + _U(PAGE) - _U(1)) // _U(PAGE)):
+            pages[column] = ((_U(first_page[s]) + p) * heads + head) * width
+            column += _U(1)
 
 
 @compile_inner(forceinline=True)
@@ -188,7 +173,7 @@ def _forward(
     last = first[b + _U(1)]
     rows, room = (end - begin) * each, _room(head, last, segment_size)
     # Scores [rows, room], queries and what they get [rows, D].
-    memory = zeros(rows * (room + _U(2) * size), np.float32)
+    memory = taken(rows * (room + _U(2) * size), np.float32)
     queries, mixed = rows * room, rows * (room + size)
     at_scores = _U(memory.ctypes.data)
     at_mixed = at_scores + mixed * NUMBER
@@ -197,9 +182,12 @@ def _forward(
         source, to = ((begin + m) * heads + k * each) * size, queries + m * each * size
         for d in range(each * size):
             memory[to + d] = query[source + d] * scale
-    _products(
-        at_scores, room, at_scores + queries * NUMBER, rows, at_keys, head, last,
-        segment_size, segment_page, k, kv_heads, size,
+            memory[to + rows * size + d] = _F(0.0)
+    pages = taken(room // page, np.uintp)
+    _find_pages(head, last, segment_size, segment_page, k, kv_heads, size * page, pages)
+    score_pages(
+        at_scores, room, at_scores + queries * NUMBER, rows, at_keys, pages, _U(0), room // page,
+        size,
     )  # fmt: skip
     for r in range(rows):
         row, token = r * room, begin + r // each
@@ -226,6 +214,7 @@ def _forward(
         for d in range(size):
             out[to + d] = memory[source + d] * shares[r]
     give_back(memory)
+    give_back(pages)
     give_back(shares)
 
 
@@ -261,7 +250,7 @@ def _backward(
             head, begin, end, last = first[b], _U(start[b]), _U(stop[b]), first[b + 1]
             rows, room = (end - begin) * each, _room(head, last, segment_size)
             # Weights, pulls [rows, room]; queries, gradients, those of queries [rows, D].
-            memory = zeros(rows * (_U(2) * room + _U(3) * size), np.float32)
+            memory = taken(rows * (_U(2) * room + _U(3) * size), np.float32)
             pulls, queries = rows * room, _U(2) * rows * room
             grads, pulled = queries + rows * size, queries + _U(2) * rows * size
             at_weights = _U(memory.ctypes.data)
@@ -272,14 +261,13 @@ def _backward(
                 for d in range(each * size):
                     memory[queries + to + d] = query[source + d] * scale
                     memory[grads + to + d] = grad[source + d]
-            _products(
-                at_weights, room, at_queries, rows, at_keys, head, last, segment_size,
-                segment_page, k, kv_heads, size,
-            )  # fmt: skip
-            _products(
-                at_pulls, room, at_grads, rows, at_values, head, last, segment_size,
-                segment_page, k, kv_heads, size,
-            )  # fmt: skip
+                    memory[pulled + to + d] = _F(0.0)
+            pages = taken(room // page, np.uintp)
+            _find_pages(head, last, segment_size, segment_page, k, kv_heads, size * page, pages)
+            score_pages(
+                at_weights, room, at_queries, rows, at_keys, pages, _U(0), room // page, size
+            )
+            score_pages(at_pulls, room, at_grads, rows, at_values, pages, _U(0), room // page, size)
             for r in range(rows):
                 row, token, h = r * room, begin + r // each, k * each + r % each
                 source, along = (token * heads + h) * size, _F(0.0)
@@ -313,6 +301,7 @@ def _backward(
                 for d in range(each * size):
                     dq[to + d] = memory[source + d] * scale
             give_back(memory)
+            give_back(pages)
 
 
 @compile_outer

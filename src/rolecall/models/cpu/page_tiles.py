@@ -1,0 +1,184 @@
+"""Multiplies a few rows with many pages of keys or values inside numba's loops, by `tiles`.
+
+A page alone gives two rows too few sums to keep a processor busy: here the sums of several pages
+are added up at once, and what is written between pages stays in registers. Each sum is the one that
+`tiles` computes, and sums of pages are added in the order of the pages.
+
+Addresses and strides are given as in `tiles`; `pages` says where each page starts, counted in
+numbers behind the first of all keys or values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from rolecall.models.cpu.compiled import compile_inner
+from rolecall.models.cpu.elementary import NUMBER
+from rolecall.models.cpu.kernels import PAGE
+from rolecall.models.cpu.tiles import TILE_BLOCKS, TILE_ROWS, add_product, add_up, over_rows
+from rolecall.models.cpu.vectors import FLOAT, INDEX, LANES, declare, define, moved, vector_at
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.typing.templates import Signature
+
+assert PAGE == LANES  # a page of keys is one block of columns
+NEAR = 256  # a few pages are read for all rows, as many as the first cache holds: NEAR / D
+SUMS = TILE_BLOCKS * TILE_ROWS[0]  # of a tile
+_U = np.uintp
+_ADDRESS = _U(8)  # bytes of a number of this type
+
+
+@compile_inner(forceinline=True)
+def score_pages(scores, room, queries, rows, keys, pages, first, last, size):
+    """Write the products of queries [rows, D] and the pages first ... last to scores [rows, room].
+
+    All but the numbers of pages, an array, are addresses.
+    """
+    few = max(_U(4), _U(NEAR) // size)
+    for p in range(first, last, few):
+        _score(
+            scores + p * _U(PAGE) * NUMBER, room, queries, size, keys,
+            _U(pages.ctypes.data) + p * _ADDRESS, min(few, last - p), rows,
+        )  # fmt: skip
+
+
+@compile_inner(forceinline=True)
+def mix_pages(out, scores, room, rows, values, pages, first, last, length, size):
+    """Add to out [rows, D] the values of pages first ... last, of the `length` positions of all."""
+    page, few, columns = _U(PAGE), max(_U(4), _U(NEAR) // size), _U(TILE_BLOCKS * LANES)
+    full = max(first, min(last, length // page))  # pages before this one are
+    wide = size - size % columns
+    for p in range(first, full, few):
+        for c in range(_U(0), wide, columns):
+            _mix(
+                out + c * NUMBER, size, scores + p * page * NUMBER, room, values + c * NUMBER,
+                _U(pages.ctypes.data) + p * _ADDRESS, min(few, full - p), rows,
+            )  # fmt: skip
+    for p in range(first if wide < size else full, last):
+        done, count = (wide, page) if p < full else (_U(0), min(page, length - p * page))
+        add_product(
+            out + done * NUMBER, size, scores + p * page * NUMBER, room, _U(1),
+            values + (pages[p] + done) * NUMBER, size, count, rows, size - done,
+        )  # fmt: skip
+
+
+@intrinsic
+def _score(typing, out, out_row, a, a_row, keys, pages, count, rows):
+    """Write to out[r, PAGE p + c] the sum of a[r, d] * key page p [d, c] over d < a_row, p < count.
+
+    c < PAGE.
+    """
+
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
+        builder.call(_score_function(builder.module), given)
+        return context.get_dummy_value()
+
+    return types.void(*[types.uintp] * 8), generate
+
+
+@intrinsic
+def _mix(typing, out, out_row, a, a_row, values, pages, count, rows):
+    """Add to out[r, c] the sum of a[r, PAGE p + t] * value page p [t, c] over t < PAGE, p < count.
+
+    c < TILE_BLOCKS * LANES, and a row of a page has as many numbers as one of `out`.
+    """
+
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
+        builder.call(_mix_function(builder.module), given)
+        return context.get_dummy_value()
+
+    return types.void(*[types.uintp] * 8), generate
+
+
+def _page(builder: ir.IRBuilder, start: ir.Value, pages: ir.Value, place: ir.Value) -> ir.Value:
+    """Return the address of the page at this place of `pages`."""
+    at = builder.inttoptr(moved(builder, pages, place, INDEX(2)), INDEX.as_pointer())
+    return moved(builder, start, builder.load(at), INDEX(1))
+
+
+def _pages_at_once(sums: int) -> tuple[int, ...]:
+    """Return of how many pages sums are added up at once, if one page has this many."""
+    return tuple(number for number in (4, 2, 1) if number * sums <= SUMS)
+
+
+def _score_function(module: ir.Module) -> ir.Function:
+    function = declare(module, "rolecall_score_pages", [INDEX] * 8)
+    if not function.is_declaration:
+        return function
+    builder = define(function)
+    out, out_row, a, a_row, keys, pages, count, rows = function.args
+
+    def tile(first: ir.Value, number: int) -> None:
+        lines = [moved(builder, out, builder.add(first, INDEX(r)), out_row) for r in range(number)]
+        starts = [moved(builder, a, builder.add(first, INDEX(r)), a_row) for r in range(number)]
+
+        def some(place: ir.Value, number: int) -> None:
+            places = [builder.add(place, INDEX(i)) for i in range(number)]
+            blocks = [_page(builder, keys, pages, one) for one in places]
+            pairs = [(start, block) for start in starts for block in blocks]
+            sums = iter(add_up(builder, pairs, INDEX(1), INDEX(PAGE), a_row, lanes=LANES))
+            for line in lines:
+                for one in places:
+                    target = moved(builder, line, one, INDEX(PAGE))
+                    builder.store(next(sums), vector_at(builder, target), align=4)
+
+        over_rows(builder, count, _pages_at_once(len(lines)), some)
+
+    over_rows(builder, rows, TILE_ROWS, tile)
+    builder.ret_void()
+    return function
+
+
+def _mix_function(module: ir.Module) -> ir.Function:
+    function = declare(module, "rolecall_mix_pages", [INDEX] * 8)
+    if not function.is_declaration:
+        return function
+    builder = define(function)
+    out, out_row, a, a_row, values, pages, count, rows = function.args
+
+    def tile(first: ir.Value, number: int) -> None:
+        lines = [moved(builder, out, builder.add(first, INDEX(r)), out_row) for r in range(number)]
+        starts = [moved(builder, a, builder.add(first, INDEX(r)), a_row) for r in range(number)]
+        targets = [
+            vector_at(builder, moved(builder, line, INDEX(i), INDEX(LANES)))
+            for line in lines
+            for i in range(TILE_BLOCKS)
+        ]
+        totals = [cgutils.alloca_once(builder, ir.VectorType(FLOAT, LANES)) for _ in targets]
+        for target, total in zip(targets, totals, strict=True):
+            builder.store(builder.load(target, align=4), total)
+
+        def some(place: ir.Value, number: int) -> None:
+            pairs: list[tuple[ir.Value, ir.Value]] = []
+            for i in range(number):
+                p = builder.add(place, INDEX(i))
+                block = _page(builder, values, pages, p)
+                columns = [
+                    moved(builder, block, INDEX(c), INDEX(LANES)) for c in range(TILE_BLOCKS)
+                ]
+                weights = [moved(builder, start, p, INDEX(PAGE)) for start in starts]
+                pairs += [(weight, column) for weight in weights for column in columns]
+            sums = iter(add_up(builder, pairs, INDEX(1), out_row, INDEX(PAGE), lanes=LANES))
+            for _ in range(number):
+                for total in totals:
+                    builder.store(builder.fadd(builder.load(total), next(sums)), total)
+
+        over_rows(builder, count, _pages_at_once(len(totals)), some)
+        for target, total in zip(targets, totals, strict=True):
+            builder.store(builder.load(total), target, align=4)
+
+    over_rows(builder, rows, TILE_ROWS, tile)
+    builder.ret_void()
+    return function
