@@ -73,7 +73,7 @@ def test_tokens_of_one_row_share_the_pages_of_the_last_until_another_row_comes()
     assert TOKENS == 16
 
 
-def samples(prompts, each, longest, *, seed, size=24):
+def samples(prompts, each, longest, *, seed, size):
     """A cache full of numbers, and rows of which some read the same pages; D = size."""
     random = np.random.default_rng(seed)
     fresh = iter(random.permutation(400).tolist())
@@ -89,14 +89,14 @@ def samples(prompts, each, longest, *, seed, size=24):
     return cache, torch.tensor(tables, dtype=torch.int32), starts
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_token_gets_the_same_bits_in_a_group_and_alone(seed):
-    cache, table, starts = samples([3, 1, 0, 2], 5, 6, seed=seed)
+@pytest.mark.parametrize(("seed", "size"), [(0, 24), (1, 40), (2, 64)])
+def test_a_token_gets_the_same_bits_in_a_group_and_alone(seed, size):
+    cache, table, starts = samples([3, 1, 0, 2], 5, 6, seed=seed, size=size)
     counts = torch.from_numpy(np.random.default_rng(seed).integers(1, 20, len(starts)))
     layout = Paged(table, starts, counts, cache=cache)
     assert len(layout.places[4]) - 1 < counts.sum(), "some are computed together"
     total = int(counts.sum())
-    parts = torch.randn(4, total, 24), torch.randn(2, total, 24), torch.randn(2, total, 24)
+    parts = [torch.randn(heads, total, size) for heads in (4, 2, 2)]
     together = layout.attend(0, *parts, scale=0.2)  # writes the new keys and values, too
     place = 0
     for row, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
