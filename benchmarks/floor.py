@@ -171,9 +171,11 @@ def keep(floors: list[Floor]) -> None:
     """Put the numbers into the file of this processor; newer ones replace older ones."""
     file = results_file(FLOORS)
     old = json.loads(file.read_text())["floors"] if file.is_file() else []
-    numbers = {one["name"]: one for one in [*old, *map(asdict, floors)]}
+    machine = header()
+    new = [asdict(one) | {"commit": machine["commit"]} for one in floors]
+    numbers = {one["name"]: one for one in [*old, *new]}
     FLOORS.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"header": header(), "floors": list(numbers.values())}, indent=2)
+    text = json.dumps({"header": machine, "floors": list(numbers.values())}, indent=2)
     file.write_text(text + "\n")
 
 

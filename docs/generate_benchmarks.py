@@ -21,7 +21,8 @@ HEAD = """# Benchmarks
 Generated from `benchmarks/results`, which has a file for each processor, by
 `python docs/generate_benchmarks.py`; do not edit. `make bench` installs the peers, runs everything
 and writes both; `rolecall bench NAME --keep benchmarks/results` runs one benchmark against the
-peers that are installed, and replaces its rows.
+peers that are installed, and replaces its rows. `make bench-avx2` switches AVX-512 off for both sides;
+its tables say "limited to AVX2".
 
 Each side lives in a process of its own; runs alternate (ours, theirs, ours, theirs ...) and only
 one side computes at a time. The first run of each side is not counted. The ratio is ours / theirs
@@ -73,16 +74,16 @@ divided by the time of the run. No row reaches 70 % yet. Profiles on an Intel Xe
 model 207, two cores) show where the rest goes:
 
 - **team-rollout-s**: a quarter of the time is Python around 284 passes and 640 turns, in many
-  functions of at most 2 % each. In the loop over the layers, attention takes 40 to 55 %: reading
-  a prompt that eight samples share reaches 100 GFLOP/s, and each row's own tokens 40, because a
-  page of 16 positions and two query heads of 32 numbers are too few sums at once. Products of
-  width 128 reach 150 to 200.
+  functions of at most 2 % each. In the loop over the layers, attention takes about 40 %. A thread's
+  attention reaches 65 to 75 GFLOP/s while keys and values lie in its second cache. Those of 256
+  episodes are 40 MB and more, so they come from the third: attention then reads 30 to 36 GB/s, of
+  41 that two threads reach on one long array. Products of width 128 reach 150 to 200 GFLOP/s.
 - **team-rollout-m**: 95 % of the time is the loop over the layers, a quarter of it attention.
-  Products reach 200 of 264 GFLOP/s, and half of that where 64 rows meet a weight of 3 MB, more
-  than a core's second cache holds.
-- **grpo-step, team-step, update**: 60 % of a step is its update. The backward loop of a layer
-  behind its attention reaches 130 to 220 GFLOP/s and takes a quarter of the update; attention's
-  backward pass over prefix trees takes a sixth.
+  Products reach half of their speed where 64 rows meet a weight of 3 MB, more than a core's second
+  cache holds.
+- **grpo-step, team-step, update**: 60 % of a step is its update. Its products reach 140 to 165
+  GFLOP/s a thread, and its gradients of weights 80 to 150. Attention's backward pass over prefix
+  trees takes a sixth of the update.
 """
 
 
@@ -112,15 +113,16 @@ def page(
 def _floors(kept: dict[str, Any]) -> list[str]:
     lines = [
         f"### Floor on {kept['header']['machine']['cpu']}\n",
-        "| benchmark | GFLOP/s | GB/s | sampling: floor s | sampling: s | floor s | s | share |",
-        "|---|---|---|---|---|---|---|---|",
+        "| benchmark | GFLOP/s | GB/s | sampling: floor s | sampling: s | floor s | s | share "
+        "| commit |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for one in kept["floors"]:
         share = one["floor_s"] / one["seconds"]
         lines.append(
             f"| {one['name']} | {one['gflop_per_s']:.0f} | {one['gb_per_s']:.0f} | "
             f"{one['sampling_floor_s']:.2f} | {one['sampling_s']:.2f} | {one['floor_s']:.2f} | "
-            f"{one['seconds']:.2f} | {share:.0%} |"
+            f"{one['seconds']:.2f} | {share:.0%} | {one['commit'][:7] or 'unknown'} |"
         )
     return [*lines, ""]
 

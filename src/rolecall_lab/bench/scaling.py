@@ -113,7 +113,7 @@ AXES = {
         "adapters, which share 8 turns",
         (1, 2, 4, 8),
         lambda value: Work(turns=8, agents=value, has_own_weights=True, has_adapters=True),
-        "well below 1, as for policies",
+        "well below 1, as for policies; one alone is added to its weights, which several are not",
     ),
 }
 

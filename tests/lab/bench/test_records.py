@@ -90,9 +90,9 @@ def results(smoke: bool) -> dict:
 def test_the_page_shows_each_record_and_who_was_missing(tmp_path):
     kept = json.loads(keep(results(smoke=False), tmp_path).read_text())
     floor = {"name": "walk", "gflop_per_s": 200, "gb_per_s": 20, "sampling_floor_s": 1.0,
-             "sampling_s": 1.5, "floor_s": 3.0, "seconds": 4.0}  # fmt: skip
+             "sampling_s": 1.5, "floor_s": 3.0, "seconds": 4.0, "commit": "0123456789"}  # fmt: skip
     page = generate.page([kept], [{"header": kept["header"], "floors": [floor]}])
-    assert "| walk | 200 | 20 | 1.00 | 1.50 | 3.00 | 4.00 | 75% |" in page
+    assert "| walk | 200 | 20 | 1.00 | 1.50 | 3.00 | 4.00 | 75% | 0123456 |" in page
     assert f"### {header()['machine']['cpu']}\n" in page
     commit = header()["commit"][:7] or "unknown"
     assert f"| walk | steps/s | 10 | trl | 5 | **2.00** (2.00 .. 2.00) | 1 | {commit} |" in page
