@@ -21,8 +21,8 @@ HEAD = """# Benchmarks
 Generated from `benchmarks/results`, which has a file for each processor, by
 `python docs/generate_benchmarks.py`; do not edit. `make bench` installs the peers, runs everything
 and writes both; `rolecall bench NAME --keep benchmarks/results` runs one benchmark against the
-peers that are installed, and replaces its rows. `make bench-avx2` switches AVX-512 off for both sides;
-its tables say "limited to AVX2".
+peers that are installed, and replaces its rows. `make bench-avx2` switches AVX-512 off for both
+sides; its tables say "limited to AVX2".
 
 Each side lives in a process of its own; runs alternate (ours, theirs, ours, theirs ...) and only
 one side computes at a time. The first run of each side is not counted. The ratio is ours / theirs

@@ -84,8 +84,8 @@ def _exp(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     whole = builder.call(floor, [builder.call(fma, [x, number(_LOG2_E), number(0.5)])])
     shifted = builder.fmul(builder.fadd(whole, number(127.0)), number(2.0**23))
     scale = builder.bitcast(builder.fptosi(shifted, whole_kind), kind)
-    for part in (_LN2_HIGH, _LN2_LOW):
-        x = builder.call(fma, [whole, number(-part), x])
+    for summand in (_LN2_HIGH, _LN2_LOW):
+        x = builder.call(fma, [whole, number(-summand), x])
     y = number(_POLYNOMIAL[0])
     for factor in _POLYNOMIAL[1:]:
         y = builder.call(fma, [y, x, number(factor)])
@@ -141,8 +141,8 @@ def _largest_function(module: ir.Module) -> ir.Function:
     def keep_larger(new: ir.Value, old: ir.Value) -> ir.Value:
         return builder.select(builder.fcmp_ordered(">", new, old), new, old)
 
-    for place, mask in _blocks(builder, *function.args):
-        new = _load(builder, place, mask, least)
+    for address, mask in _blocks(builder, *function.args):
+        new = _load(builder, address, mask, least)
         builder.store(keep_larger(new, builder.load(best)), best)
     builder.ret(_reduce(builder, builder.load(best), keep_larger))
     return function
@@ -157,9 +157,9 @@ def _sum_function(module: ir.Module) -> ir.Function:
     most = repeated(builder, most)
     none = ir.Constant(_VECTOR, [0.0] * LANES)
     total = cgutils.alloca_once_value(builder, none)
-    for place, mask in _blocks(builder, start, count):
-        new = _exp(builder, builder.fsub(_load(builder, place, mask, none), most))
-        _store(builder, new, place, mask)
+    for address, mask in _blocks(builder, start, count):
+        new = _exp(builder, builder.fsub(_load(builder, address, mask, none), most))
+        _store(builder, new, address, mask)
         new = new if mask is None else builder.select(mask, new, none)
         builder.store(builder.fadd(builder.load(total), new), total)
     builder.ret(_reduce(builder, builder.load(total), builder.fadd))
@@ -175,34 +175,34 @@ def _blocks(
         yield moved(builder, start, loop.index, INDEX(LANES)), None
     rest = builder.urem(count, INDEX(LANES))
     with builder.if_then(builder.icmp_unsigned("!=", rest, INDEX(0))):
-        place = moved(builder, start, builder.sub(count, rest), INDEX(1))
+        address = moved(builder, start, builder.sub(count, rest), INDEX(1))
         limit = repeated(builder, builder.trunc(rest, BITS))
         numbers = ir.Constant(ir.VectorType(BITS, LANES), list(range(LANES)))
-        yield place, builder.icmp_unsigned("<", numbers, limit)
+        yield address, builder.icmp_unsigned("<", numbers, limit)
 
 
 def _load(
     builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None, others: ir.Value
 ) -> ir.Value:
     """Read a vector, whose numbers that are not there are those of `others`."""
-    place = vector_at(builder, address)
+    pointer = vector_at(builder, address)
     if mask is None:
-        return builder.load(place, align=4)
+        return builder.load(pointer, align=4)
     name = f"llvm.masked.load.v{LANES}f32.p0v{LANES}f32"
-    load = declare(builder.module, name, [place.type, BITS, mask.type, _VECTOR], _VECTOR)
-    return builder.call(load, [place, BITS(4), mask, others])
+    load = declare(builder.module, name, [pointer.type, BITS, mask.type, _VECTOR], _VECTOR)
+    return builder.call(load, [pointer, BITS(4), mask, others])
 
 
 def _store(
     builder: ir.IRBuilder, vector: ir.Value, address: ir.Value, mask: ir.Value | None
 ) -> None:
-    place = vector_at(builder, address)
+    pointer = vector_at(builder, address)
     if mask is None:
-        builder.store(vector, place, align=4)
+        builder.store(vector, pointer, align=4)
         return
     name = f"llvm.masked.store.v{LANES}f32.p0v{LANES}f32"
-    store = declare(builder.module, name, [_VECTOR, place.type, BITS, mask.type])
-    builder.call(store, [vector, place, BITS(4), mask])
+    store = declare(builder.module, name, [_VECTOR, pointer.type, BITS, mask.type])
+    builder.call(store, [vector, pointer, BITS(4), mask])
 
 
 def _reduce(
@@ -213,8 +213,8 @@ def _reduce(
     while lanes > 1:
         lanes //= 2
         halves = [
-            builder.shuffle_vector(vector, vector, ir.VectorType(BITS, lanes)([*part]))
-            for part in (range(lanes), range(lanes, 2 * lanes))
+            builder.shuffle_vector(vector, vector, ir.VectorType(BITS, lanes)([*half]))
+            for half in (range(lanes), range(lanes, 2 * lanes))
         ]
         vector = join(*halves)
     return builder.extract_element(vector, BITS(0))

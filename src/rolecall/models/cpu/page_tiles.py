@@ -102,10 +102,10 @@ def _mix(typing, out, out_row, a, a_row, values, pages, count, rows):
     return types.void(*[types.uintp] * 8), generate
 
 
-def _page(builder: ir.IRBuilder, start: ir.Value, pages: ir.Value, place: ir.Value) -> ir.Value:
-    """Return the address of the page at this place of `pages`."""
-    at = builder.inttoptr(moved(builder, pages, place, INDEX(2)), INDEX.as_pointer())
-    return moved(builder, start, builder.load(at), INDEX(1))
+def _page(builder: ir.IRBuilder, start: ir.Value, pages: ir.Value, index: ir.Value) -> ir.Value:
+    """Return the address of the page whose start stands at this index of `pages`."""
+    pointer = builder.inttoptr(moved(builder, pages, index, INDEX(2)), INDEX.as_pointer())
+    return moved(builder, start, builder.load(pointer), INDEX(1))
 
 
 def _pages_at_once(sums: int) -> tuple[int, ...]:
@@ -124,13 +124,13 @@ def _score_function(module: ir.Module) -> ir.Function:
         lines = [moved(builder, out, builder.add(first, INDEX(r)), out_row) for r in range(number)]
         starts = [moved(builder, a, builder.add(first, INDEX(r)), a_row) for r in range(number)]
 
-        def some(place: ir.Value, number: int) -> None:
-            places = [builder.add(place, INDEX(i)) for i in range(number)]
-            blocks = [_page(builder, keys, pages, one) for one in places]
+        def some(first_page: ir.Value, number: int) -> None:
+            indices = [builder.add(first_page, INDEX(i)) for i in range(number)]
+            blocks = [_page(builder, keys, pages, one) for one in indices]
             pairs = [(start, block) for start in starts for block in blocks]
             sums = iter(add_up(builder, pairs, INDEX(1), INDEX(PAGE), a_row, lanes=LANES))
             for line in lines:
-                for one in places:
+                for one in indices:
                     target = moved(builder, line, one, INDEX(PAGE))
                     builder.store(next(sums), vector_at(builder, target), align=4)
 
@@ -160,10 +160,10 @@ def _mix_function(module: ir.Module) -> ir.Function:
         for target, total in zip(targets, totals, strict=True):
             builder.store(builder.load(target, align=4), total)
 
-        def some(place: ir.Value, number: int) -> None:
+        def some(first_page: ir.Value, number: int) -> None:
             pairs: list[tuple[ir.Value, ir.Value]] = []
             for i in range(number):
-                p = builder.add(place, INDEX(i))
+                p = builder.add(first_page, INDEX(i))
                 block = _page(builder, values, pages, p)
                 columns = [
                     moved(builder, block, INDEX(c), INDEX(LANES)) for c in range(TILE_BLOCKS)

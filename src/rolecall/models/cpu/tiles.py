@@ -93,8 +93,8 @@ def _function(module: ir.Module, blocks: int, lanes: int) -> ir.Function:
         out, out_row, a, a_row, *others, rows = function.args
 
         def tile(first: ir.Value, number: int) -> None:
-            places = moved(builder, out, first, out_row), moved(builder, a, first, a_row)
-            operands = (places[0], out_row, places[1], a_row, *others)
+            lines = moved(builder, out, first, out_row), moved(builder, a, first, a_row)
+            operands = (lines[0], out_row, lines[1], a_row, *others)
             _tile(builder, *operands, rows=number, blocks=blocks, lanes=lanes)
 
         over_rows(builder, rows, TILE_ROWS, tile)
@@ -115,12 +115,12 @@ def over_rows(
     most, *smaller = sizes
     with cgutils.for_range(builder, builder.udiv(rows, INDEX(most)), intp=INDEX) as loop:
         tile(builder.mul(loop.index, INDEX(most)), most)
-    left = builder.urem(rows, INDEX(most))
+    remaining = builder.urem(rows, INDEX(most))
     for number in smaller:
-        fits = builder.icmp_unsigned(">=", left, INDEX(number))
+        fits = builder.icmp_unsigned(">=", remaining, INDEX(number))
         with builder.if_then(fits):
-            tile(builder.sub(rows, left), number)
-        left = builder.select(fits, builder.sub(left, INDEX(number)), left)
+            tile(builder.sub(rows, remaining), number)
+        remaining = builder.select(fits, builder.sub(remaining, INDEX(number)), remaining)
 
 
 def _tile(
@@ -138,7 +138,7 @@ def _tile(
     ]
     for target in places:
         _ask_for(builder, target)
-    pairs = [(left, right) for left in starts_a for right in starts_b]
+    pairs = [(a_r, b_i) for a_r in starts_a for b_i in starts_b]
     sums = add_up(builder, pairs, a_step, b_step, count, lanes=lanes)
     for target, end in zip(places, sums, strict=True):  # read now: the loop need not wait for it
         builder.store(builder.fadd(builder.load(target, align=4), end), target, align=4)
@@ -163,8 +163,8 @@ def add_up(
     sums = [builder.phi(vector) for _ in pairs]
     then = []
     for (a, b), one in zip(pairs, sums, strict=True):  # LLVM reads what pairs share once
-        place = builder.inttoptr(moved(builder, a, k, a_step), FLOAT.as_pointer())
-        factor = repeated(builder, builder.load(place, align=4), lanes)
+        pointer = builder.inttoptr(moved(builder, a, k, a_step), FLOAT.as_pointer())
+        factor = repeated(builder, builder.load(pointer, align=4), lanes)
         column = builder.load(vector_at(builder, moved(builder, b, k, b_step), lanes), align=4)
         then.append(builder.call(add, [factor, column, one]))
     following = builder.add(k, INDEX(1))
@@ -181,11 +181,11 @@ def add_up(
     return ends
 
 
-def _ask_for(builder: ir.IRBuilder, place: ir.Value) -> None:
+def _ask_for(builder: ir.IRBuilder, pointer: ir.Value) -> None:
     """Ask for memory that is written later: into all caches."""
     byte = ir.IntType(8).as_pointer()
     fetch = declare(builder.module, "llvm.prefetch.p0i8", [byte, BITS, BITS, BITS])
-    builder.call(fetch, [builder.bitcast(place, byte), BITS(1), BITS(3), BITS(1)])
+    builder.call(fetch, [builder.bitcast(pointer, byte), BITS(1), BITS(3), BITS(1)])
 
 
 @compile_outer

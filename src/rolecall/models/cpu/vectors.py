@@ -1,4 +1,4 @@
-"""What functions that are written in LLVM's language have in common: types, declarations, vectors.
+"""Declares functions that are written in LLVM's language, and makes their vectors.
 
 Addresses and strides are unsigned numbers; a stride counts float32 numbers.
 """
