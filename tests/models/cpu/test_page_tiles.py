@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from rolecall.models.cpu.elementary import MATH
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.page_tiles import mix_pages, score_pages
 
@@ -40,7 +41,7 @@ print(HAS_AVX512, bits.hexdigest())
 """
 
 
-@njit
+@njit(fastmath=MATH)  # as in the loops of attention
 def _score(queries, size, keys, pages, scores):
     room = _U(len(pages) * PAGE)
     score_pages(
@@ -49,7 +50,7 @@ def _score(queries, size, keys, pages, scores):
     )  # fmt: skip
 
 
-@njit
+@njit(fastmath=MATH)
 def _mix(scores, values, pages, length, size, out):
     room = _U(len(pages) * PAGE)
     mix_pages(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from rolecall.models.cpu.compiled import compile_inner
 from rolecall.models.cpu.vectors import (
     BITS,
     FLOAT,
+    IN_ORDER,
     INDEX,
     LANES,
     declare,
@@ -82,15 +84,16 @@ def _exp(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
     x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
     whole = builder.call(floor, [builder.call(fma, [x, number(_LOG2_E), number(0.5)])])
-    shifted = builder.fmul(builder.fadd(whole, number(127.0)), number(2.0**23))
+    shifted = builder.fadd(whole, number(127.0), flags=IN_ORDER)
+    shifted = builder.fmul(shifted, number(2.0**23), flags=IN_ORDER)
     scale = builder.bitcast(builder.fptosi(shifted, whole_kind), kind)
     for summand in (_LN2_HIGH, _LN2_LOW):
         x = builder.call(fma, [whole, number(-summand), x])
     y = number(_POLYNOMIAL[0])
     for factor in _POLYNOMIAL[1:]:
         y = builder.call(fma, [y, x, number(factor)])
-    y = builder.fadd(builder.call(fma, [y, builder.fmul(x, x), x]), number(1.0))
-    return builder.fmul(y, scale)
+    y = builder.call(fma, [y, builder.fmul(x, x, flags=IN_ORDER), x])
+    return builder.fmul(builder.fadd(y, number(1.0), flags=IN_ORDER), scale, flags=IN_ORDER)
 
 
 @compile_inner(forceinline=True)
@@ -158,11 +161,13 @@ def _sum_function(module: ir.Module) -> ir.Function:
     none = ir.Constant(_VECTOR, [0.0] * LANES)
     total = cgutils.alloca_once_value(builder, none)
     for address, mask in _blocks(builder, start, count):
-        new = _exp(builder, builder.fsub(_load(builder, address, mask, none), most))
+        number = _load(builder, address, mask, none)
+        new = _exp(builder, builder.fsub(number, most, flags=IN_ORDER))
         _store(builder, new, address, mask)
         new = new if mask is None else builder.select(mask, new, none)
-        builder.store(builder.fadd(builder.load(total), new), total)
-    builder.ret(_reduce(builder, builder.load(total), builder.fadd))
+        builder.store(builder.fadd(builder.load(total), new, flags=IN_ORDER), total)
+    add = partial(builder.fadd, flags=IN_ORDER)
+    builder.ret(_reduce(builder, builder.load(total), add))
     return function
 
 

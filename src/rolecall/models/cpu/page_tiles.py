@@ -23,7 +23,16 @@ from rolecall.models.cpu.compiled import compile_inner
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.tiles import TILE_BLOCKS, TILE_ROWS, add_product, add_up, over_rows
-from rolecall.models.cpu.vectors import FLOAT, INDEX, LANES, declare, define, moved, vector_at
+from rolecall.models.cpu.vectors import (
+    FLOAT,
+    IN_ORDER,
+    INDEX,
+    LANES,
+    declare,
+    define,
+    moved,
+    vector_at,
+)
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext
@@ -173,7 +182,8 @@ def _mix_function(module: ir.Module) -> ir.Function:
             sums = iter(add_up(builder, pairs, INDEX(1), out_row, INDEX(PAGE), lanes=LANES))
             for _ in range(number):
                 for total in totals:
-                    builder.store(builder.fadd(builder.load(total), next(sums)), total)
+                    new = builder.fadd(builder.load(total), next(sums), flags=IN_ORDER)
+                    builder.store(new, total)
 
         over_rows(builder, count, _pages_at_once(len(totals)), some)
         for target, total in zip(targets, totals, strict=True):

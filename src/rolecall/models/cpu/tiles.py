@@ -29,6 +29,7 @@ from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.vectors import (
     BITS,
     FLOAT,
+    IN_ORDER,
     INDEX,
     LANES,
     declare,
@@ -141,7 +142,8 @@ def _tile(
     pairs = [(a_r, b_i) for a_r in starts_a for b_i in starts_b]
     sums = add_up(builder, pairs, a_step, b_step, count, lanes=lanes)
     for target, end in zip(places, sums, strict=True):  # read now: the loop need not wait for it
-        builder.store(builder.fadd(builder.load(target, align=4), end), target, align=4)
+        new = builder.fadd(builder.load(target, align=4), end, flags=IN_ORDER)
+        builder.store(new, target, align=4)
 
 
 def add_up(

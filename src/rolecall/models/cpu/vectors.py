@@ -12,6 +12,9 @@ from numba.core import cgutils
 
 LANES = 16  # float32 numbers of a vector: AVX-512's; LLVM splits it where vectors are shorter
 INDEX, BITS, FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
+# Flags of each addition and multiplication. numba gives the fast-math flags of a loop to all that
+# have none, and LLVM would then reorder sums, in some of a function's versions.
+IN_ORDER = ("nsz",)
 
 
 def declare(
