@@ -117,6 +117,13 @@ def _page(builder: ir.IRBuilder, start: ir.Value, pages: ir.Value, index: ir.Val
     return moved(builder, start, builder.load(pointer), INDEX(1))
 
 
+def _rows(
+    builder: ir.IRBuilder, start: ir.Value, first: ir.Value, stride: ir.Value, number: int
+) -> list[ir.Value]:
+    """Return the addresses of so many rows from the first on."""
+    return [moved(builder, start, builder.add(first, INDEX(r)), stride) for r in range(number)]
+
+
 def _pages_at_once(sums: int) -> tuple[int, ...]:
     """Return of how many pages sums are added up at once, if one page has this many."""
     return tuple(number for number in (4, 2, 1) if number * sums <= SUMS)
@@ -130,8 +137,8 @@ def _score_function(module: ir.Module) -> ir.Function:
     out, out_row, a, a_row, keys, pages, count, rows = function.args
 
     def tile(first: ir.Value, number: int) -> None:
-        lines = [moved(builder, out, builder.add(first, INDEX(r)), out_row) for r in range(number)]
-        starts = [moved(builder, a, builder.add(first, INDEX(r)), a_row) for r in range(number)]
+        lines = _rows(builder, out, first, out_row, number)
+        starts = _rows(builder, a, first, a_row, number)
 
         def some(first_page: ir.Value, number: int) -> None:
             indices = [builder.add(first_page, INDEX(i)) for i in range(number)]
@@ -158,8 +165,8 @@ def _mix_function(module: ir.Module) -> ir.Function:
     out, out_row, a, a_row, values, pages, count, rows = function.args
 
     def tile(first: ir.Value, number: int) -> None:
-        lines = [moved(builder, out, builder.add(first, INDEX(r)), out_row) for r in range(number)]
-        starts = [moved(builder, a, builder.add(first, INDEX(r)), a_row) for r in range(number)]
+        lines = _rows(builder, out, first, out_row, number)
+        starts = _rows(builder, a, first, a_row, number)
         targets = [
             vector_at(builder, moved(builder, line, INDEX(i), INDEX(LANES)))
             for line in lines

@@ -9,7 +9,7 @@ results do not depend on what is computed beside them.
 Arrays are given as addresses and strides as numbers, all of them unsigned: out[r, c] stands
 out_row * r + c numbers behind out, a[r, k] stands a_row * r + a_step * k behind a, and b[k, c]
 stands b_step * k + c behind b. numba frees an array of which only the address is still used;
-what `scratch.taken` gives stays until it is given back.
+what `loop_memory.taken` gives stays until it is given back.
 """
 
 from __future__ import annotations
