@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rolecall.core.interfaces.engine import Completion, Sampling
+from rolecall.core.types import Ids
 from rolecall.engines.local.sampling import draw
 from rolecall.engines.local.sequence import Sequence, draw_uniforms
 from rolecall.models.cpu import kernels
@@ -41,6 +42,7 @@ class BatchState:
         }  # fmt: skip
         self._columns = {n: torch.zeros(0, dtype=k, device=device) for n, k in kinds.items()}
         self._columns |= {n: torch.zeros(0, 0, dtype=k, device=device) for n, k in wide.items()}
+        self._arrays: dict[str, np.ndarray] = {}  # the same memory on a CPU; else empty
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -59,17 +61,17 @@ class BatchState:
             uniforms[line, : row.limit] = draw_uniforms(row)
             pages[line, : len(row.pages)] = row.pages
         new = {
-            "uniforms": torch.from_numpy(uniforms),
-            "pages": torch.from_numpy(pages),
-            "limit": torch.tensor([row.limit for row in rows]),
-            "count": torch.zeros(len(rows), dtype=torch.long),
-            "length": torch.tensor([len(row.request.prompt) for row in rows]),
-            "ends": torch.tensor([self._end_ids(row) for row in rows]),
-            "temperature": torch.tensor([row.request.sampling.temperature for row in rows]),
-            "policy": torch.tensor([self.policies.index(row.request.policy) for row in rows]),
+            "uniforms": uniforms,
+            "pages": pages,
+            "limit": np.array([row.limit for row in rows]),
+            "count": np.zeros(len(rows), np.int64),
+            "length": np.array([len(row.request.prompt) for row in rows]),
+            "ends": np.array([self._end_ids(row) for row in rows]),
+            "temperature": np.array([row.request.sampling.temperature for row in rows]),
+            "policy": np.array([self.policies.index(row.request.policy) for row in rows]),
         }
         for name, values in new.items():
-            self._columns[name][first:last] = values.to(self.device, self._columns[name].dtype)
+            self._columns[name][first:last] = torch.from_numpy(values)
         self._set(self.rows + rows)
 
     def record(self, logits: Tensor, versions: Tensor) -> tuple[list[int], list[int]]:
@@ -103,26 +105,30 @@ class BatchState:
 
         Each of a dozen tensor operations would cost more than this loop.
         """
-        over = np.empty(len(tokens), np.bool_)
-        columns = {name: column.numpy() for name, column in self._columns.items()}
+        over, arrays = np.empty(len(tokens), np.bool_), self._arrays
         kernels.note(
-            tokens.numpy(), logprobs.numpy(), versions.numpy(), columns["policy"], columns["ends"],
-            self._table.numpy(), *(columns[name] for name in NOTED), over,
+            tokens.numpy(), logprobs.numpy(), versions.numpy(), arrays["policy"], arrays["ends"],
+            self._table.numpy(), *(arrays[name] for name in NOTED), over,
         )  # fmt: skip
         return tokens.tolist(), over.nonzero()[0].tolist()
 
-    def sampled_tokens(self, line: int) -> Tensor:
+    def sampled_tokens(self, line: int) -> Ids:
         """Return the tokens of a line so far."""
-        return self._columns["tokens"][line, : int(self._columns["count"][line])]
+        return self._copied("tokens", line)
 
     def completion(self, line: int) -> Completion:
-        columns, count = self._columns, int(self._columns["count"][line])
         return Completion(
-            tokens=columns["tokens"][line, :count].cpu().numpy().copy(),
-            logprobs=columns["logprobs"][line, :count].cpu().numpy().copy(),
-            versions=columns["versions"][line, :count].cpu().numpy().copy(),
-            finish="stop" if bool(columns["stopped"][line]) else "length",
+            tokens=self._copied("tokens", line),
+            logprobs=self._copied("logprobs", line),
+            versions=self._copied("versions", line),
+            finish="stop" if bool(self._columns["stopped"][line]) else "length",
         )
+
+    def _copied(self, name: str, line: int) -> np.ndarray:
+        """Copy a column's numbers of a line so far."""
+        if self._arrays:
+            return self._arrays[name][line, : self._arrays["count"][line]].copy()
+        return self._columns[name][line, : int(self._columns["count"][line])].cpu().numpy().copy()
 
     def stop(self, line: int) -> None:
         """Stop a line that a text, not a token, ended."""
@@ -134,9 +140,13 @@ class BatchState:
         holes = [line for line in gone if line < alive]
         movers = [line for line in range(alive, len(self.rows)) if line not in without]
         if holes:
-            to, source = torch.tensor([holes, movers], device=self.device)
-            for column in self._columns.values():
-                column[to] = column[source]
+            if self._arrays:
+                for array in self._arrays.values():
+                    array[holes] = array[movers]
+            else:
+                to, source = torch.tensor([holes, movers], device=self.device)
+                for column in self._columns.values():
+                    column[to] = column[source]
         rows = self.rows[:alive]
         for hole, mover in zip(holes, movers, strict=True):
             rows[hole] = self.rows[mover]
@@ -144,9 +154,9 @@ class BatchState:
 
     def _set(self, rows: list[Sequence]) -> None:
         self.rows = rows
-        sampling = [row.request.sampling for row in rows]
-        self.with_stops = [line for line, one in enumerate(sampling) if one.stop]
-        self._special = [(line, one) for line, one in enumerate(sampling) if one.is_filtered]
+        others = [(line, row.request.sampling) for line, row in enumerate(rows) if not row.is_plain]
+        self.with_stops = [line for line, sampling in others if sampling.stop]
+        self._special = [(line, sampling) for line, sampling in others if sampling.is_filtered]
 
     def _end_ids(self, row: Sequence) -> int:
         if row.ends not in self._ends:
@@ -169,3 +179,5 @@ class BatchState:
                 grown = column.new_zeros(tuple(steps))
                 grown[tuple(map(slice, column.shape))] = column
                 self._columns[name] = grown
+        if self.device.type == "cpu":
+            self._arrays = {name: column.numpy() for name, column in self._columns.items()}

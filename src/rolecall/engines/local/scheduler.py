@@ -321,7 +321,7 @@ class Scheduler:
 
     def _ids(self, line: int) -> Ids:
         """Return the cached tokens of a line: the newest one is read when it decodes."""
-        sampled = self.lines.sampled_tokens(line)[:-1].cpu().numpy()
+        sampled = self.lines.sampled_tokens(line)[:-1]
         return np.concatenate([self.active[line].request.prompt, sampled])
 
     def _let_go(self, gone: list[int]) -> None:

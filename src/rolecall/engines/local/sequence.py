@@ -20,6 +20,7 @@ class Sequence:
     seed: int  # of all its draws
     limit: int  # most tokens it may have
     ends: frozenset[int]
+    is_plain: bool  # its tokens come from the softmax, and no text ends it
     pages: list[int] = field(default_factory=list)  # of the cache, for all that it may become
     num_read: int = 0  # tokens of its prompt that the cache holds
     newest: list[int] = field(default_factory=list)  # sampled, where a text may end it
@@ -45,6 +46,7 @@ def make_sequences(request: Request, *, limits: dict[str, int], ends: list[int])
             seed=seed,
             limit=min(sampling.max_tokens, room),
             ends=frozenset((*ends, *sampling.stop_token_ids)),
+            is_plain=not sampling.stop and not sampling.is_filtered,
         )
         for seed in seeds
     ]
