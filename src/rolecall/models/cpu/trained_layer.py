@@ -106,7 +106,7 @@ class Whole(Module):
         )
         mixed = attention.attend(layout, *parts)
         if keep is not None:
-            x, mixed = x[keep], mixed[keep]
+            x, mixed = x.index_select(0, keep), mixed.index_select(0, keep)
         whole: Tensor = Finish.apply(
             x, mixed, *_numbers(self.post_attention_layernorm, [out, *linear[4:]])
         )
