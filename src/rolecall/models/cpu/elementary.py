@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,15 +15,18 @@ from numba.extending import intrinsic
 from rolecall.models.cpu.compiled import compile_inner
 from rolecall.models.cpu.vectors import (
     BITS,
-    FLOAT,
-    IN_ORDER,
-    INDEX,
     LANES,
+    VECTOR,
+    add,
     declare,
-    define,
-    moved,
+    make_function,
+    multiply,
+    over_vectors,
+    read,
+    reduce,
     repeated,
-    vector_at,
+    subtract,
+    write,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +52,6 @@ _POLYNOMIAL = (
     1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
     5.0000001201e-1,
 )  # fmt: skip
-_VECTOR = ir.VectorType(FLOAT, LANES)
 
 
 @intrinsic
@@ -84,16 +86,15 @@ def _exp(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
     x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
     whole = builder.call(floor, [builder.call(fma, [x, number(_LOG2_E), number(0.5)])])
-    shifted = builder.fadd(whole, number(127.0), flags=IN_ORDER)
-    shifted = builder.fmul(shifted, number(2.0**23), flags=IN_ORDER)
+    shifted = multiply(builder, add(builder, whole, number(127.0)), number(2.0**23))
     scale = builder.bitcast(builder.fptosi(shifted, whole_kind), kind)
     for summand in (_LN2_HIGH, _LN2_LOW):
         x = builder.call(fma, [whole, number(-summand), x])
     y = number(_POLYNOMIAL[0])
     for factor in _POLYNOMIAL[1:]:
         y = builder.call(fma, [y, x, number(factor)])
-    y = builder.call(fma, [y, builder.fmul(x, x, flags=IN_ORDER), x])
-    return builder.fmul(builder.fadd(y, number(1.0), flags=IN_ORDER), scale, flags=IN_ORDER)
+    y = builder.call(fma, [y, multiply(builder, x, x), x])
+    return multiply(builder, add(builder, y, number(1.0)), scale)
 
 
 @compile_inner(forceinline=True)
@@ -102,124 +103,43 @@ def exponentials(scores, s, length, most):
     return _exponentials(np.uintp(scores.ctypes.data) + s * NUMBER, length, most)
 
 
-@intrinsic
-def _exponentials(typing, numbers, count, most):
-    """Turn `count` float32 numbers at an address into exp(number - most); return their sum."""
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
-    ) -> ir.Value:
-        return builder.call(_sum_function(builder.module), given)
-
-    return types.float32(types.uintp, types.uintp, types.float32), generate
-
-
-@intrinsic
-def largest(typing, numbers, count):
-    """Return the largest of `count` float32 numbers at an address, ignoring NaN.
-
-    Minus infinity if there is none.
-    """
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
-    ) -> ir.Value:
-        return builder.call(_largest_function(builder.module), given)
-
-    return types.float32(types.uintp, types.uintp), generate
-
-
 # Both are written by hand: LLVM makes no vector code of a loop in which NaN has a meaning, and of
 # other loops it computes the last numbers, up to 63 of them, one at a time.
 
 
-def _largest_function(module: ir.Module) -> ir.Function:
-    function = declare(module, "rolecall_largest", [INDEX, INDEX], FLOAT)
-    if not function.is_declaration:
-        return function
-    builder = define(function)
-    least = ir.Constant(_VECTOR, [float("-inf")] * LANES)
-    best = cgutils.alloca_once_value(builder, least)
+def _write_largest(builder: ir.IRBuilder, start: ir.Value, count: ir.Value) -> ir.Value:
+    least = float("-inf")
+    best = cgutils.alloca_once_value(builder, ir.Constant(VECTOR, [least] * LANES))
 
     def keep_larger(new: ir.Value, old: ir.Value) -> ir.Value:
         return builder.select(builder.fcmp_ordered(">", new, old), new, old)
 
-    for address, mask in _blocks(builder, *function.args):
-        new = _load(builder, address, mask, least)
+    for first, mask in over_vectors(builder, count):
+        new = read(builder, start, first, mask, others=least)
         builder.store(keep_larger(new, builder.load(best)), best)
-    builder.ret(_reduce(builder, builder.load(best), keep_larger))
-    return function
+    return reduce(builder, builder.load(best), keep_larger)
 
 
-def _sum_function(module: ir.Module) -> ir.Function:
-    function = declare(module, "rolecall_exponentials", [INDEX, INDEX, FLOAT], FLOAT)
-    if not function.is_declaration:
-        return function
-    builder = define(function)
-    start, count, most = function.args
+def _write_exponentials(
+    builder: ir.IRBuilder, start: ir.Value, count: ir.Value, most: ir.Value
+) -> ir.Value:
     most = repeated(builder, most)
-    none = ir.Constant(_VECTOR, [0.0] * LANES)
+    none = ir.Constant(VECTOR, [0.0] * LANES)
     total = cgutils.alloca_once_value(builder, none)
-    for address, mask in _blocks(builder, start, count):
-        number = _load(builder, address, mask, none)
-        new = _exp(builder, builder.fsub(number, most, flags=IN_ORDER))
-        _store(builder, new, address, mask)
+    for first, mask in over_vectors(builder, count):
+        new = _exp(builder, subtract(builder, read(builder, start, first, mask), most))
+        write(builder, new, start, first, mask)
         new = new if mask is None else builder.select(mask, new, none)
-        builder.store(builder.fadd(builder.load(total), new, flags=IN_ORDER), total)
-    add = partial(builder.fadd, flags=IN_ORDER)
-    builder.ret(_reduce(builder, builder.load(total), add))
-    return function
+        builder.store(add(builder, builder.load(total), new), total)
+    return reduce(builder, builder.load(total), partial(add, builder))
 
 
-def _blocks(
-    builder: ir.IRBuilder, start: ir.Value, count: ir.Value
-) -> Iterator[tuple[ir.Value, ir.Value | None]]:
-    """Yield twice, to write the body of a loop over LANES numbers, and what follows it for the
-    rest: the address of a vector, and which of its numbers there are (None: all)."""
-    with cgutils.for_range(builder, builder.udiv(count, INDEX(LANES)), intp=INDEX) as loop:
-        yield moved(builder, start, loop.index, INDEX(LANES)), None
-    rest = builder.urem(count, INDEX(LANES))
-    with builder.if_then(builder.icmp_unsigned("!=", rest, INDEX(0))):
-        address = moved(builder, start, builder.sub(count, rest), INDEX(1))
-        limit = repeated(builder, builder.trunc(rest, BITS))
-        numbers = ir.Constant(ir.VectorType(BITS, LANES), list(range(LANES)))
-        yield address, builder.icmp_unsigned("<", numbers, limit)
-
-
-def _load(
-    builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None, others: ir.Value
-) -> ir.Value:
-    """Read a vector, whose numbers that are not there are those of `others`."""
-    pointer = vector_at(builder, address)
-    if mask is None:
-        return builder.load(pointer, align=4)
-    name = f"llvm.masked.load.v{LANES}f32.p0v{LANES}f32"
-    load = declare(builder.module, name, [pointer.type, BITS, mask.type, _VECTOR], _VECTOR)
-    return builder.call(load, [pointer, BITS(4), mask, others])
-
-
-def _store(
-    builder: ir.IRBuilder, vector: ir.Value, address: ir.Value, mask: ir.Value | None
-) -> None:
-    pointer = vector_at(builder, address)
-    if mask is None:
-        builder.store(vector, pointer, align=4)
-        return
-    name = f"llvm.masked.store.v{LANES}f32.p0v{LANES}f32"
-    store = declare(builder.module, name, [_VECTOR, pointer.type, BITS, mask.type])
-    builder.call(store, [vector, pointer, BITS(4), mask])
-
-
-def _reduce(
-    builder: ir.IRBuilder, vector: ir.Value, join: Callable[[ir.Value, ir.Value], ir.Value]
-) -> ir.Value:
-    """Join the numbers of a vector by halves."""
-    lanes = LANES
-    while lanes > 1:
-        lanes //= 2
-        halves = [
-            builder.shuffle_vector(vector, vector, ir.VectorType(BITS, lanes)([*half]))
-            for half in (range(lanes), range(lanes, 2 * lanes))
-        ]
-        vector = join(*halves)
-    return builder.extract_element(vector, BITS(0))
+largest = make_function(
+    "rolecall_largest", [types.uintp, types.uintp], _write_largest, result=types.float32
+)
+"""Return the largest of so many float32 numbers at an address, ignoring NaN; minus infinity if
+there is none."""
+_exponentials = make_function(
+    "rolecall_exponentials", [types.uintp, types.uintp, types.float32], _write_exponentials,
+    result=types.float32,
+)  # fmt: skip

@@ -27,6 +27,12 @@ from rolecall.models.cpu.elementary import (
 )
 from rolecall.models.cpu.loop_memory import give_back, taken
 from rolecall.models.cpu.parallel import in_parallel
+from rolecall.models.cpu.short_rows import (
+    normalize_row,
+    normalize_row_backward,
+    rotate_row,
+    rotate_row_backward,
+)
 
 PAGE = 16  # positions
 PARTS = 32  # that gradients of weights are summed in, whatever the threads
@@ -76,21 +82,16 @@ def write(key, value, keys, values, slot, kv_heads, size):
     in_parallel(_write_token, slot.shape[0], arguments)
 
 
-@compile_inner(fastmath=MATH, forceinline=True)
-def _squares(x, n, width):
-    """Sum the squares of x[n : n + width]."""
-    total = _F(0.0)
-    for d in range(width):
-        total += x[n + d] * x[n + d]
-    return total
+@compile_inner(forceinline=True)
+def _at(x, n):
+    """Return the address of x[n]."""
+    return _U(x.ctypes.data) + n * NUMBER
 
 
 @compile_inner(forceinline=True)
 def norm_row(x, n, weight, width, eps, out, o):
     """Root mean square norm of x[n : n + width], over the numbers `weight`."""
-    factor = _F(1.0) / np.sqrt(_squares(x, n, width) / _F(width) + eps)
-    for d in range(width):
-        out[o + d] = x[n + d] * factor * weight[d]
+    normalize_row(_at(x, n), _at(weight, _U(0)), _at(out, o), width, eps)
 
 
 @compile_inner
@@ -105,15 +106,6 @@ def norm(x, weight, width, eps, out):
 
 
 @compile_inner(forceinline=True)
-def _rotate(x, n, cos, sin, c, half):
-    """Rotary position embedding of x[n : n + 2 half], in place."""
-    for d in range(half):
-        a, b = x[n + d], x[n + half + d]
-        x[n + d] = a * cos[c + d] - b * sin[c + d]
-        x[n + half + d] = b * cos[c + half + d] + a * sin[c + half + d]
-
-
-@compile_inner(forceinline=True)
 def norm_rope(x, n, weight, eps, cos, sin, c, size, out, o):
     """Normalise x[n : n + size] by `weight` and rotate it -> out[o : o + size].
 
@@ -121,15 +113,7 @@ def norm_rope(x, n, weight, eps, cos, sin, c, size, out, o):
     """
     if weight.shape[0] > 0:
         norm_row(x, n, weight, size, eps, out, o)
-    _rotate(out, o, cos, sin, c, size // _U(2))
-
-
-@compile_inner(forceinline=True)
-def _norm_rope_in_place(x, n, weight, eps, cos, sin, c, size, room):
-    """Do `norm_rope` of x[n : n + size]; room [size]: a norm in place would be no vector code."""
-    for d in range(size):
-        room[d] = x[n + d]
-    norm_rope(room, _U(0), weight, eps, cos, sin, c, size, x, n)
+    rotate_row(_at(out, o), _at(cos, c), _at(sin, c), size // _U(2))
 
 
 @compile_inner
@@ -137,16 +121,14 @@ def _rope_and_cache(
     i, query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
 ):  # fmt: skip
-    c, room = _U(position[i]) * size, taken(size, np.float32)
+    c = _U(position[i]) * size
     for h in range(heads):
-        _norm_rope_in_place(
-            query, (i * heads + h) * size, query_weight, eps, cos, sin, c, size, room
-        )
+        n = (i * heads + h) * size
+        norm_rope(query, n, query_weight, eps, cos, sin, c, size, query, n)
     for k in range(kv_heads):
         n = (i * kv_heads + k) * size
-        _norm_rope_in_place(key, n, key_weight, eps, cos, sin, c, size, room)
+        norm_rope(key, n, key_weight, eps, cos, sin, c, size, key, n)
         _write(key, n, value, keys, values, _U(slot[i]), k, kv_heads, size)
-    give_back(room)
 
 
 @compile_outer
@@ -281,31 +263,11 @@ def rope(x, weight, eps, cos, sin, heads, size, out):
 
 
 @compile_inner(forceinline=True)
-def _rotate_back(grad, g, cos, sin, c, half, out):
-    """Gradient of `_rotate`: grad[g : g + 2 half] -> out[: 2 half]."""
-    for d in range(half):
-        a, b = grad[g + d], grad[g + half + d]
-        out[d] = a * cos[c + d] + b * sin[c + half + d]
-        out[half + d] = b * cos[c + half + d] - a * sin[c + d]
-
-
-@compile_inner(fastmath=MATH, forceinline=True)
-def _along(grad, g, weight, x, n, width):
-    """Sum grad[g + d] * weight[d] * x[n + d]."""
-    total = _F(0.0)
-    for d in range(width):
-        total += grad[g + d] * weight[d] * x[n + d]
-    return total
-
-
-@compile_inner(forceinline=True)
 def norm_row_backward(grad, g, x, n, weight, width, eps, dx, o, parts, w):
     """Write one state's gradient dx[o : o + width], and add the weights' to parts[w : ...]."""
-    factor = _F(1.0) / np.sqrt(_squares(x, n, width) / _F(width) + eps)
-    pull = _along(grad, g, weight, x, n, width) * factor * factor / _F(width)
-    for d in range(width):
-        dx[o + d] = (grad[g + d] * weight[d] - x[n + d] * pull) * factor
-        parts[w + d] += grad[g + d] * x[n + d] * factor
+    normalize_row_backward(
+        _at(grad, g), _at(x, n), _at(weight, _U(0)), _at(dx, o), _at(parts, w), width, eps
+    )
 
 
 @compile_inner(forceinline=True)
@@ -315,7 +277,9 @@ def norm_rope_backward(grad, g, x, weight, eps, cos, sin, c, heads, size, dx, n,
     Those by x go to dx[n ...]; those by the norm are added to parts[w ...]. back [D] is scratch.
     """
     for at in range(_U(0), heads * size, size):
-        _rotate_back(grad, g + at, cos, sin, c, size // _U(2), back)
+        rotate_row_backward(
+            _at(grad, g + at), _at(cos, c), _at(sin, c), _at(back, _U(0)), size // _U(2)
+        )
         if weight.shape[0] > 0:
             norm_row_backward(back, _U(0), x, g + at, weight, size, eps, dx, n + at, parts, w)
         else:

@@ -10,33 +10,24 @@ numbers behind the first of all keys or values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from rolecall.models.cpu.compiled import compile_inner
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import PAGE
 from rolecall.models.cpu.tiles import TILE_BLOCKS, TILE_ROWS, add_product, add_up, over_rows
 from rolecall.models.cpu.vectors import (
-    FLOAT,
-    IN_ORDER,
     INDEX,
     LANES,
-    declare,
-    define,
+    VECTOR,
+    add,
+    make_function,
     moved,
     vector_at,
 )
-
-if TYPE_CHECKING:
-    from numba.core.base import BaseContext
-    from numba.core.typing.templates import Signature
 
 assert PAGE == LANES  # a page of keys is one block of columns
 NEAR = 256  # a few pages are read for all rows, as many as the first cache holds: NEAR / D
@@ -79,38 +70,6 @@ def mix_pages(out, scores, room, rows, values, pages, first, last, length, size)
         )  # fmt: skip
 
 
-@intrinsic
-def _score(typing, out, out_row, a, a_row, keys, pages, count, rows):
-    """Write to out[r, PAGE p + c] the sum of a[r, d] * key page p [d, c] over d < a_row, p < count.
-
-    c < PAGE.
-    """
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
-    ) -> ir.Value:
-        builder.call(_score_function(builder.module), given)
-        return context.get_dummy_value()
-
-    return types.void(*[types.uintp] * 8), generate
-
-
-@intrinsic
-def _mix(typing, out, out_row, a, a_row, values, pages, count, rows):
-    """Add to out[r, c] the sum of a[r, PAGE p + t] * value page p [t, c] over t < PAGE, p < count.
-
-    c < TILE_BLOCKS * LANES, and a row of a page has as many numbers as one of `out`.
-    """
-
-    def generate(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
-    ) -> ir.Value:
-        builder.call(_mix_function(builder.module), given)
-        return context.get_dummy_value()
-
-    return types.void(*[types.uintp] * 8), generate
-
-
 def _page(builder: ir.IRBuilder, start: ir.Value, pages: ir.Value, index: ir.Value) -> ir.Value:
     """Return the address of the page whose start stands at this index of `pages`."""
     pointer = builder.inttoptr(moved(builder, pages, index, INDEX(2)), INDEX.as_pointer())
@@ -129,13 +88,10 @@ def _pages_at_once(sums: int) -> tuple[int, ...]:
     return tuple(number for number in (4, 2, 1) if number * sums <= SUMS)
 
 
-def _score_function(module: ir.Module) -> ir.Function:
-    function = declare(module, "rolecall_score_pages", [INDEX] * 8)
-    if not function.is_declaration:
-        return function
-    builder = define(function)
-    out, out_row, a, a_row, keys, pages, count, rows = function.args
-
+def _write_scores(
+    builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
+    keys: ir.Value, pages: ir.Value, count: ir.Value, rows: ir.Value,
+) -> None:  # fmt: skip
     def tile(first: ir.Value, number: int) -> None:
         lines = _rows(builder, out, first, out_row, number)
         starts = _rows(builder, a, first, a_row, number)
@@ -153,17 +109,12 @@ def _score_function(module: ir.Module) -> ir.Function:
         over_rows(builder, count, _pages_at_once(len(lines)), some)
 
     over_rows(builder, rows, TILE_ROWS, tile)
-    builder.ret_void()
-    return function
 
 
-def _mix_function(module: ir.Module) -> ir.Function:
-    function = declare(module, "rolecall_mix_pages", [INDEX] * 8)
-    if not function.is_declaration:
-        return function
-    builder = define(function)
-    out, out_row, a, a_row, values, pages, count, rows = function.args
-
+def _write_mixed(
+    builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
+    values: ir.Value, pages: ir.Value, count: ir.Value, rows: ir.Value,
+) -> None:  # fmt: skip
     def tile(first: ir.Value, number: int) -> None:
         lines = _rows(builder, out, first, out_row, number)
         starts = _rows(builder, a, first, a_row, number)
@@ -172,7 +123,7 @@ def _mix_function(module: ir.Module) -> ir.Function:
             for line in lines
             for i in range(TILE_BLOCKS)
         ]
-        totals = [cgutils.alloca_once(builder, ir.VectorType(FLOAT, LANES)) for _ in targets]
+        totals = [cgutils.alloca_once(builder, VECTOR) for _ in targets]
         for target, total in zip(targets, totals, strict=True):
             builder.store(builder.load(target, align=4), total)
 
@@ -189,13 +140,20 @@ def _mix_function(module: ir.Module) -> ir.Function:
             sums = iter(add_up(builder, pairs, INDEX(1), out_row, INDEX(PAGE), lanes=LANES))
             for _ in range(number):
                 for total in totals:
-                    new = builder.fadd(builder.load(total), next(sums), flags=IN_ORDER)
-                    builder.store(new, total)
+                    builder.store(add(builder, builder.load(total), next(sums)), total)
 
         over_rows(builder, count, _pages_at_once(len(totals)), some)
         for target, total in zip(targets, totals, strict=True):
             builder.store(builder.load(total), target, align=4)
 
     over_rows(builder, rows, TILE_ROWS, tile)
-    builder.ret_void()
-    return function
+
+
+_ADDRESSES = [types.uintp] * 8
+_score = make_function("rolecall_score_pages", _ADDRESSES, _write_scores)
+"""(out, out_row, a, a_row, keys, pages, count, rows): write to out[r, PAGE p + c] the sum of
+a[r, d] * key page p [d, c] over d < a_row, for p < count, c < PAGE."""
+_mix = make_function("rolecall_mix_pages", _ADDRESSES, _write_mixed)
+"""(out, out_row, a, a_row, values, pages, count, rows): add to out[r, c] the sum of
+a[r, PAGE p + t] * value page p [t, c] over t < PAGE, p < count, for c < TILE_BLOCKS * LANES; a row
+of a page has as many numbers as one of `out`."""

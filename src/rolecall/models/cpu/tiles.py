@@ -15,34 +15,27 @@ what `loop_memory.taken` gives stays until it is given back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba import config, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from rolecall.models.cpu.compiled import compile_outer
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.vectors import (
     BITS,
     FLOAT,
-    IN_ORDER,
     INDEX,
     LANES,
+    add,
     declare,
-    define,
+    make_function,
     moved,
     repeated,
     vector_at,
 )
-
-if TYPE_CHECKING:
-    from numba.core.base import BaseContext
-    from numba.core.typing.templates import Signature
-
 
 _U = np.uintp
 
@@ -50,24 +43,24 @@ _U = np.uintp
 def _product(blocks: int, lanes: int) -> Callable[..., None]:
     """Return a function for numba, of that many blocks of columns side by side.
 
-    out[r, c] += sum of a[r, k] * b[k, c] over k < count, for all r < rows, c < blocks * lanes.
+    It takes out, out_row, a, a_row, a_step, b, b_step, count and rows: out[r, c] += sum of
+    a[r, k] * b[k, c] over k < count, for all r < rows, c < blocks * lanes.
     """
 
-    def product(typing, out, out_row, a, a_row, a_step, b, b_step, count, rows):
-        signature = types.void(*[types.uintp] * 9)
+    def write(
+        builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
+        *others: ir.Value,
+    ) -> None:  # fmt: skip
+        *strides, rows = others
 
-        def generate(
-            context: BaseContext,
-            builder: ir.IRBuilder,
-            signature: Signature,
-            given: Sequence[ir.Value],
-        ) -> ir.Value:
-            builder.call(_function(builder.module, blocks, lanes), given)
-            return context.get_dummy_value()
+        def tile(first: ir.Value, number: int) -> None:
+            lines = moved(builder, out, first, out_row), moved(builder, a, first, a_row)
+            operands = (lines[0], out_row, lines[1], a_row, *strides)
+            _tile(builder, *operands, rows=number, blocks=blocks, lanes=lanes)
 
-        return signature, generate
+        over_rows(builder, rows, TILE_ROWS, tile)
 
-    return intrinsic(product)
+    return make_function(f"rolecall_product_{blocks}_{lanes}", [types.uintp] * 9, write)
 
 
 def has_avx512() -> bool:
@@ -85,22 +78,6 @@ TILE_BLOCKS, TILE_ROWS = (2, (8, 4, 2, 1)) if HAS_AVX512 else (1, (6, 4, 2, 1))
 _two_blocks = _product(2, LANES)
 _one_block = _product(1, LANES)
 _half_block = _product(1, LANES // 2)
-
-
-def _function(module: ir.Module, blocks: int, lanes: int) -> ir.Function:
-    function = declare(module, f"rolecall_product_{blocks}_{lanes}", [INDEX] * 9)
-    if function.is_declaration:
-        builder = define(function)
-        out, out_row, a, a_row, *others, rows = function.args
-
-        def tile(first: ir.Value, number: int) -> None:
-            lines = moved(builder, out, first, out_row), moved(builder, a, first, a_row)
-            operands = (lines[0], out_row, lines[1], a_row, *others)
-            _tile(builder, *operands, rows=number, blocks=blocks, lanes=lanes)
-
-        over_rows(builder, rows, TILE_ROWS, tile)
-        builder.ret_void()
-    return function
 
 
 def over_rows(
@@ -142,8 +119,7 @@ def _tile(
     pairs = [(a_r, b_i) for a_r in starts_a for b_i in starts_b]
     sums = add_up(builder, pairs, a_step, b_step, count, lanes=lanes)
     for target, end in zip(places, sums, strict=True):  # read now: the loop need not wait for it
-        new = builder.fadd(builder.load(target, align=4), end, flags=IN_ORDER)
-        builder.store(new, target, align=4)
+        builder.store(add(builder, builder.load(target, align=4), end), target, align=4)
 
 
 def add_up(
@@ -155,7 +131,7 @@ def add_up(
     All sums are added up in one loop, each in the order of k.
     """
     vector = ir.VectorType(FLOAT, lanes)
-    add = declare(builder.module, f"llvm.fma.v{lanes}f32", [vector] * 3, vector)
+    fma = declare(builder.module, f"llvm.fma.v{lanes}f32", [vector] * 3, vector)
     start, zeros = builder.block, ir.Constant(vector, [0.0] * lanes)
     loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.cbranch(builder.icmp_unsigned("<", INDEX(0), count), loop, after)
@@ -168,7 +144,7 @@ def add_up(
         pointer = builder.inttoptr(moved(builder, a, k, a_step), FLOAT.as_pointer())
         factor = repeated(builder, builder.load(pointer, align=4), lanes)
         column = builder.load(vector_at(builder, moved(builder, b, k, b_step), lanes), align=4)
-        then.append(builder.call(add, [factor, column, one]))
+        then.append(builder.call(fma, [factor, column, one]))
     following = builder.add(k, INDEX(1))
     builder.cbranch(builder.icmp_unsigned("<", following, count), loop, after)
     k.add_incoming(INDEX(0), start)

@@ -27,6 +27,7 @@ from rolecall.models.cpu.kernels import PAGE, flat
 from rolecall.models.cpu.loop_memory import give_back, taken
 from rolecall.models.cpu.page_tiles import score_pages
 from rolecall.models.cpu.parallel import in_parallel
+from rolecall.models.cpu.short_rows import sum_products, weigh_pulls
 from rolecall.models.cpu.tiles import add_product
 
 if TYPE_CHECKING:
@@ -244,6 +245,7 @@ def _backward(
     each = heads // kv_heads
     at_keys, at_key = _U(keys.ctypes.data), _U(key.ctypes.data)
     at_values, at_dk, at_dv = _U(values.ctypes.data), _U(dk.ctypes.data), _U(dv.ctypes.data)
+    at_grad, at_out = _U(grad.ctypes.data), _U(out.ctypes.data)
     for unit in part_units[part_first[part] : part_first[part + 1]]:
         tree, k = _U(unit) // kv_heads, _U(unit) % kv_heads
         for b in range(root[tree], root[tree + _U(1)]):
@@ -270,15 +272,12 @@ def _backward(
             score_pages(at_pulls, room, at_grads, rows, at_values, pages, _U(0), room // page, size)
             for r in range(rows):
                 row, token, h = r * room, begin + r // each, k * each + r % each
-                source, along = (token * heads + h) * size, _F(0.0)
-                for d in range(size):
-                    along += grad[source + d] * out[source + d]
+                source = (token * heads + h) * size * NUMBER
+                along = sum_products(at_grad + source, at_out + source, size)
                 _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _UNSEEN)
                 exponentials(memory, row, room, sums[token * heads + h])
                 _fill_unseen(memory, row, token, head, last, segment_start, segment_size, _F(0.0))
-                for t in range(room):
-                    pull = memory[pulls + row + t] - along
-                    memory[pulls + row + t] = memory[row + t] * pull
+                weigh_pulls(at_weights + row * NUMBER, at_pulls + row * NUMBER, along, room)
             column = _U(0)
             for s in range(head, last):
                 count = _U(segment_size[s])
