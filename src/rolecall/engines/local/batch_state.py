@@ -179,5 +179,5 @@ class BatchState:
                 grown = column.new_zeros(tuple(steps))
                 grown[tuple(map(slice, column.shape))] = column
                 self._columns[name] = grown
-        if self.device.type == "cpu":
-            self._arrays = {name: column.numpy() for name, column in self._columns.items()}
+                if self.device.type == "cpu":
+                    self._arrays[name] = grown.numpy()

@@ -8,7 +8,7 @@ All but counts and `eps` are addresses. Legend: D = numbers of a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from llvmlite import ir
@@ -18,13 +18,11 @@ from numba.core import cgutils
 from rolecall.models.cpu.vectors import (
     FLOAT,
     IN_ORDER,
-    INDEX,
     LANES,
     VECTOR,
     add,
     declare,
     make_function,
-    moved,
     multiply,
     over_vectors,
     read,
@@ -87,38 +85,39 @@ def _write_norm_backward(
         write(builder, add(builder, before, more), d_weight, first, mask)
 
 
-def _halves(builder: ir.IRBuilder, start: ir.Value, half: ir.Value) -> tuple[ir.Value, ir.Value]:
-    return start, moved(builder, start, half, INDEX(1))
+def _over_halves(
+    builder: ir.IRBuilder, rows: Sequence[ir.Value], half: ir.Value
+) -> Iterator[tuple[ir.Value, ir.Value | None, list[tuple[ir.Value, ir.Value]]]]:
+    """Yield as `over_vectors`, with the vectors of each row: of its lower and of its upper half."""
+    for first, mask in over_vectors(builder, half):
+        upper = builder.add(first, half)
+        pairs = [(read(builder, row, first, mask), read(builder, row, upper, mask)) for row in rows]
+        yield first, mask, pairs
 
 
 def _write_rotation(
     builder: ir.IRBuilder, x: ir.Value, cos: ir.Value, sin: ir.Value, half: ir.Value
 ) -> None:
-    rows = [*_halves(builder, x, half), *_halves(builder, cos, half), *_halves(builder, sin, half)]
     times = partial(multiply, builder)
-    for first, mask in over_vectors(builder, half):
-        a, b, cos_a, cos_b, sin_a, sin_b = (read(builder, row, first, mask) for row in rows)
-        write(builder, subtract(builder, times(a, cos_a), times(b, sin_a)), rows[0], first, mask)
-        write(builder, add(builder, times(b, cos_b), times(a, sin_b)), rows[1], first, mask)
+    for first, mask, pairs in _over_halves(builder, (x, cos, sin), half):
+        (a, b), (cos_a, cos_b), (sin_a, sin_b) = pairs
+        lower = subtract(builder, times(a, cos_a), times(b, sin_a))
+        upper = add(builder, times(b, cos_b), times(a, sin_b))
+        write(builder, lower, x, first, mask)
+        write(builder, upper, x, builder.add(first, half), mask)
 
 
 def _write_rotation_backward(
-    builder: ir.IRBuilder,
-    grad: ir.Value,
-    cos: ir.Value,
-    sin: ir.Value,
-    dx: ir.Value,
+    builder: ir.IRBuilder, grad: ir.Value, cos: ir.Value, sin: ir.Value, dx: ir.Value,
     half: ir.Value,
-) -> None:
-    rows = [
-        *_halves(builder, grad, half), *_halves(builder, cos, half), *_halves(builder, sin, half)
-    ]  # fmt: skip
-    lower, upper = _halves(builder, dx, half)
+) -> None:  # fmt: skip
     times = partial(multiply, builder)
-    for first, mask in over_vectors(builder, half):
-        a, b, cos_a, cos_b, sin_a, sin_b = (read(builder, row, first, mask) for row in rows)
-        write(builder, add(builder, times(a, cos_a), times(b, sin_b)), lower, first, mask)
-        write(builder, subtract(builder, times(b, cos_b), times(a, sin_a)), upper, first, mask)
+    for first, mask, pairs in _over_halves(builder, (grad, cos, sin), half):
+        (a, b), (cos_a, cos_b), (sin_a, sin_b) = pairs
+        lower = add(builder, times(a, cos_a), times(b, sin_b))
+        upper = subtract(builder, times(b, cos_b), times(a, sin_a))
+        write(builder, lower, dx, first, mask)
+        write(builder, upper, dx, builder.add(first, half), mask)
 
 
 def _write_pulls(
