@@ -44,5 +44,5 @@ class Trimmed(Module):
             every: Tensor = super().forward(hidden_states, *args, **options)
             return every
         mixed = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **options)[0]
-        states: Tensor = hidden_states[:, keep] + mixed[:, keep]
+        states: Tensor = hidden_states.index_select(1, keep) + mixed.index_select(1, keep)
         return states + self.mlp(self.post_attention_layernorm(states))
