@@ -81,12 +81,13 @@ model 207, two cores) show where the rest goes:
 - **team-rollout-m**: 95 % of the time is the loop over the layers, a quarter of it attention.
   Products reach half of their speed where 64 rows meet a weight of 3 MB, more than a core's second
   cache holds.
-- **grpo-step, team-step, update**: more than half of a step is its update. Of an update of 390 ms the
-  loops after attention take 160 (their operations alone 133), attention over prefix trees 91 (41),
-  the loops before attention 45 (27), and PyTorch's own operations and Python 60. Attention's backward
-  pass computes its scores again, which the floor does not count, nor exponentials.
-- **grpo-step-long**: attention over prompts of a thousand tokens takes a third of the step; it reaches
-  160 GFLOP/s forward and 210 backward in two threads. Sampling takes a quarter.
+- **grpo-step, team-step, update**: more than half of a step is its update. Of an update of 390 ms
+  the loops after attention take 160 (their operations alone 133), attention over prefix trees 91
+  (41), the loops before attention 45 (27), and PyTorch's own operations and Python 60.
+  Attention's backward pass computes its scores again, which the floor does not count, nor
+  exponentials.
+- **grpo-step-long**: attention over prompts of a thousand tokens takes a third of the step; it
+  reaches 160 GFLOP/s forward and 210 backward in two threads. Sampling takes a quarter.
 """
 
 
