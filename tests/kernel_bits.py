@@ -15,6 +15,8 @@ from rolecall.models.cpu import (
     tiled_products,
     tree_attention,
 )
+from rolecall.models.cpu.bfloat16_tiles import FLOAT32
+from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.models.cpu.trained_layer import Begin, Finish
 
 ROWS, WIDTH, HEADS, SIZE, VOCABULARY, PAGES = 40, 96, 4, 24, 300, 6
@@ -74,8 +76,12 @@ def main() -> None:
         return tiled_products.laid_out(weight), some(outputs)
 
     wide, narrow = laid_out(WIDTH), laid_out(2 * SIZE)
-    tiled_products.multiply(x, *narrow, WIDTH, 2 * SIZE, True, other)
+    tiled_products.multiply(x, *narrow, WIDTH, 2 * SIZE, FLOAT32, True, other)
     print("multiply", digest(narrow[0], other))
+    rounded = TiledProduct(torch.from_numpy(narrow[0]).view(-1, WIDTH).bfloat16(), None)
+    print(
+        "multiply in bfloat16", digest(rounded.times(torch.from_numpy(x).view(ROWS, WIDTH)).numpy())
+    )
     weight, norms = some(WIDTH), (some(SIZE), some(SIZE))
     slot = np.arange(ROWS) * 16
     turns, sizes = (cos, sin, np.arange(ROWS)), (HEADS, 2, SIZE)
@@ -84,7 +90,7 @@ def main() -> None:
     ]  # fmt: skip
     tiled_layers.compute(
         y, WIDTH, WIDTH, np.array([[array.ctypes.data for array in arrays]], np.uintp),
-        np.array([[len(array) for array in arrays]]),
+        np.array([[len(array) for array in arrays]]), FLOAT32,
         np.array([[keys.ctypes.data, values.ctypes.data]], np.uintp), len(keys), EPS, turns, slot,
         places, np.array([paged_attention.UNLIMITED]), np.array([0.2], np.float32), sizes,
         np.arange(0, ROWS, 3),

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +22,12 @@ from rolecall.config.load import find, load
 from rolecall.config.schema import Config
 from rolecall.core.errors import ConfigError
 from rolecall.core.types import Episode, Turn
-from rolecall.engines.local import cached_tokens, llama_pass, working_memory
+from rolecall.engines.local import cached_tokens, working_memory
 from rolecall.learners.packing import pack
 from rolecall.memory import check, estimate
 from rolecall.memory.estimate import estimate_memory, peaks
 from rolecall.memory.suggestions import enough
 from rolecall.models.cpu import trained_products
-from rolecall.models.cpu.products import ROWS, candidates
 from rolecall.models.sizes import get_size
 from rolecall.setup import build as building
 from rolecall.setup.plan import validate
@@ -90,12 +90,8 @@ def bases(model_folder, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def lays_out_all(monkeypatch):
-    """As on a processor that samples fastest with every weight laid out again, and trains fastest
-    with PyTorch's products: the most it may be.
-    """
-    *_, way = candidates(torch.zeros(1, 1, dtype=torch.bfloat16))  # packed, where there is that
-    monkeypatch.setattr(llama_pass, "choose_ways", lambda *size: (way,) * len(ROWS))
+def trains_plainly(monkeypatch):
+    """As on a processor that trains fastest with PyTorch's products: the most it may be."""
     monkeypatch.setattr(trained_products, "ways_of_training", lambda *size: ("plain",) * 3)
 
 
@@ -162,6 +158,7 @@ def test_an_update_holds_what_is_predicted(name, bases, tmp_path):
 
 UPDATE = """
 import sys
+from functools import partial
 from pathlib import Path
 import asyncio
 import numpy as np
@@ -220,7 +217,9 @@ def test_one_pass_holds_its_states_queries_keys_values_and_gates():
     """Of Qwen3-0.6B in float32 and 10 tokens: W 1,024, H * D 2,048, K * D 1,024 and I 3,072."""
     size = get_size("Qwen/Qwen3-0.6B")
     numbers = 10 * (2 * 1024 + 2 * 2048 + 2 * 1024 + 3 * 3072) + 2 * 3 * size.vocabulary
-    assert working_memory.held_by_pass(size, tokens=10, rows=3, is_whole=True) == 4 * numbers
+    whole = partial(working_memory.held_by_pass, size, tokens=10, rows=3, is_whole=True)
+    assert whole() == 4 * numbers
+    assert whole(is_rounded=True) == 4 * (numbers + 10 * 3072 / 2)
 
 
 @pytest.mark.evidence

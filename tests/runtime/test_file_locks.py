@@ -53,7 +53,7 @@ def test_whoever_holds_the_products_does_not_stop_a_run(held, tmp_path, monkeypa
     monkeypatch.setattr(product_trials, "WAIT_S", 1.0)
     with within(10):
         for size in (64, 32, 16, 8, 4, 2):  # one waits for all
-            assert product_trials.choose_ways(size, 32) == product_trials.PLAIN
+            assert product_trials.ways_of_training(size, 32) == product_trials.PLAIN
     waiting, given_up = caplog.messages[0], caplog.messages[1]
     assert waiting.startswith("waiting for ")
     assert given_up.startswith("products are not tried, the plain ones are used: another process")

@@ -69,6 +69,7 @@ def test_what_loops_are_made_of_counts_no_references():
         if one.targetoptions.get("_nrt", True) and not hasattr(one._cache, "_cache_file")
     ]
     once_a_layer = {
-        f"{cpu.__name__}.tiled_layers.{n}" for n in ("_mix", "_finish", "_array", "_linear")
+        f"{cpu.__name__}.tiled_layers.{name}"
+        for name in ("_mix", "_finish", "_operand", "_array", "_linear")
     }
     assert set(counting) == once_a_layer

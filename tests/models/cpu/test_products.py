@@ -1,4 +1,4 @@
-"""Ways to multiply: each gives the plain numbers, follows the weights, and is remembered."""
+"""Products: each gives the exact numbers, follows its weights, and its fastest way is kept."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from rolecall.engines.local import llama_pass
 from rolecall.engines.local.engine import LocalEngine
 from rolecall.learners.optimizer import adamw
 from rolecall.models.attention.layouts import Rows
-from rolecall.models.cpu import product_trials, products, trained_products
+from rolecall.models.cpu import product_trials, trained_products
+from rolecall.models.cpu.bfloat16_tiles import FLOAT32, VECTORS, bfloat16_way, round_to_pairs
 from rolecall.models.cpu.kernels import flat
-from rolecall.models.cpu.product_trials import PLAIN, choose_ways, try_ways
-from rolecall.models.cpu.products import ROWS, Product, candidates
+from rolecall.models.cpu.product_trials import PLAIN, ways_of_training
 from rolecall.models.cpu.tiled_products import TiledProduct, laid_out, multiply_together
 from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.language_model import LanguageModel
@@ -36,7 +36,8 @@ from tests.conftest import make_model
 from tests.engines.test_llama import logits
 from tests.toy import language_model
 
-WAYS = list(candidates(torch.zeros(1, 1, dtype=torch.bfloat16)))  # on this processor
+TRAINED = {"plain", "onednn"}
+EACH_WAY = [FLOAT32, *sorted({VECTORS, bfloat16_way()})]  # on this processor
 
 
 def weights(dtype=torch.bfloat16, *, outputs=48, inputs=40):
@@ -54,58 +55,54 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "rolecall/products.json"
 
 
-@pytest.fixture
-def always(monkeypatch):
-    """Engines take this way for every product in bfloat16."""
-    return lambda way: monkeypatch.setattr(
-        llama_pass, "choose_ways", lambda *size: (way,) * len(ROWS)
-    )
+def make_product(weight, bias, way=None):
+    """A product of its own way, unless this one is asked for."""
+    product = TiledProduct(weight, bias)
+    if way is not None:
+        product.way = way
+    return product
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("rows", [1, 7, 8, 33, 600])
-def test_every_way_gives_the_same_numbers(way, rows):
-    weight, bias = weights()
-    x, to = torch.randn(rows, 40), torch.randn(rows, 48)
-    product = Product(weight, bias, ways=(way,) * len(ROWS))
-    wanted = x.to(weight.dtype).float() @ weight.float().t() + bias.float()
-    bound = product_trials.SAME[torch.bfloat16] * wanted.abs().max()
-    assert product.times(x).dtype == torch.float32
-    assert (product.times(x) - wanted).abs().max() <= bound
-    assert (product.plus(x, to.clone()) - to - wanted).abs().max() <= bound
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_product_follows_its_weight(way):
-    weight, _ = weights()
-    product = Product(weight, None, ways=(way,) * len(ROWS))
-    follows(product, weight, copies=way == "packed")
-
-
-def follows(product, weight, *, copies):
+def follows(product, weight):
     x = torch.randn(3, 40)
     before = product.times(x)
     weight.mul_(2.0)
-    if copies:
-        assert torch.equal(product.times(x), before), "the copy is not asked for yet"
+    assert torch.equal(product.times(x), before), "the copy is not asked for yet"
     product.follow()
     assert torch.allclose(product.times(x), 2.0 * before, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("way", EACH_WAY)
 @pytest.mark.parametrize("outputs", [1, 8, 31, 48, 96, 100])
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 33, 130, 300])
-def test_a_product_in_tiles_has_the_numbers_of_float32(rows, outputs, dtype):
-    weight, bias = weights(dtype, outputs=outputs)
-    x, to = torch.randn(rows, 40), torch.randn(rows, outputs)
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 16, 17, 32, 33, 130, 300])
+@pytest.mark.parametrize("inputs", [33, 40, 96])
+def test_a_product_in_tiles_has_the_numbers_of_float32(rows, outputs, inputs, way):
+    dtype = torch.float32 if way == FLOAT32 else torch.bfloat16
+    weight, bias = weights(dtype, outputs=outputs, inputs=inputs)
+    x, to = torch.randn(rows, inputs), torch.randn(rows, outputs)
+    states = x.to(dtype).double()
     for added in (None, bias):
-        product = TiledProduct(weight, added)
-        wanted = x.double() @ weight.double().t() + (0.0 if added is None else bias.double())
-        size = x.abs() @ weight.float().abs().t()  # of all that is added up
-        size += 0.0 if added is None else bias.float().abs()
-        assert ((product.times(x) - wanted).abs() <= 5e-7 * size).all()
-        apart = (product.plus(x, to.clone()) - to - wanted).abs()
-        assert (apart <= 5e-7 * (size + to.abs())).all()
+        product = make_product(weight, added, way)
+        expected = states @ weight.double().t() + (0.0 if added is None else bias.double())
+        size = states.abs() @ weight.double().abs().t()  # of all that is added up
+        size += 0.0 if added is None else bias.double().abs()
+        assert ((product.times(x) - expected).abs() <= 1e-6 * size).all()
+        apart = (product.plus(x, to.clone()) - to - expected).abs()
+        assert (apart <= 1e-6 * (size + to.abs())).all()
+
+
+def test_states_are_rounded_to_bfloat16_as_pytorch_rounds_them():
+    """Also those half way between two numbers, and what is no number."""
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 2**32, 4096, np.uint32)
+    bits[:1024] = bits[:1024] & 0xFFFF0000 | 0x8000  # half way
+    bits[1024:1032] = (0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FFFFFFF, 0xFFFFFFFF, 1, 0x7F7FFFFF)
+    x = torch.from_numpy(bits.view(np.float32)).view(128, 32)
+    pairs = np.empty(128 * 16, np.float32)
+    round_to_pairs(flat(x), 32, pairs)
+    rounded = torch.from_numpy(pairs).view(torch.bfloat16).view(128, 32)
+    assert torch.equal(rounded.isnan(), x.isnan())
+    assert torch.equal(rounded.nan_to_num(), x.to(torch.bfloat16).nan_to_num())
 
 
 @pytest.mark.parametrize("rows", [1, 127, 300])
@@ -121,7 +118,7 @@ def test_products_together_have_the_bits_of_each_alone(rows, number):
         (laid_out(weight), none if bias is None else bias.numpy(), np.uintp(len(weight)), flat(out))
         for weight, bias, out in zip(matrices, biases, outs, strict=True)
     )
-    multiply_together(flat(x), products, number, 48, True)
+    multiply_together(flat(x), products, number, 48, FLOAT32, True)
     for p, out in enumerate(outs):
         alone = TiledProduct(matrices[p], biases[p]).times(x)
         expected = alone if p < number else torch.full_like(out, 7.0)
@@ -129,10 +126,13 @@ def test_products_together_have_the_bits_of_each_alone(rows, number):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_product_in_tiles_follows_its_weight_bias_and_adapter(dtype):
+def test_a_product_in_tiles_follows_its_weight(dtype):
     weight, _ = weights(dtype)
-    follows(TiledProduct(weight, None), weight, copies=True)
-    weight, bias = weights(dtype)
+    follows(TiledProduct(weight, None), weight)
+
+
+def test_a_product_in_tiles_follows_its_bias_and_adapter():
+    weight, bias = weights(torch.float32)
     down, up, x = torch.randn(4, 40), torch.randn(48, 4), torch.randn(3, 40)
     product = TiledProduct(weight, bias, low_rank=(down, up, 0.5))
     for changed in (bias, down, up):
@@ -142,9 +142,10 @@ def test_a_product_in_tiles_follows_its_weight_bias_and_adapter(dtype):
         assert torch.allclose(product.times(x), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_a_row_is_multiplied_alike_whatever_rows_are_beside_it():
-    weight, bias = weights(torch.float32, outputs=100)
-    product, x = TiledProduct(weight, bias), torch.randn(300, 40)
+@pytest.mark.parametrize("way", EACH_WAY)
+def test_a_row_is_multiplied_alike_whatever_rows_are_beside_it(way):
+    weight, bias = weights(torch.float32 if way == FLOAT32 else torch.bfloat16, outputs=100)
+    product, x = make_product(weight, bias, way), torch.randn(300, 40)
     together = product.times(x)
     for start, stop in ((0, 1), (1, 3), (3, 130), (130, 137), (137, 300)):
         assert torch.equal(product.times(x[start:stop]), together[start:stop])
@@ -184,10 +185,8 @@ def test_publish_moves_the_sampler_whose_weights_are_laid_out(model_folder):
     assert max(asyncio.run(both())) <= 1e-4
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_publish_moves_the_sampler_in_bfloat16(way, always, model_folder):
+def test_publish_moves_the_sampler_in_bfloat16(model_folder):
     """What it then says is what a sampler says that is made after the step."""
-    always(way)
     loaded = load_model(str(model_folder), device=torch.device("cpu"), dtype=torch.bfloat16)
     model = LanguageModel(loaded, load_tokenizer(str(model_folder)))
     engine = LocalEngine({"p": model}, barrier=IdleBarrier(), cache_gb=0.01)
@@ -224,55 +223,51 @@ def test_in_bfloat16_the_pass_is_nearer_to_float32_than_the_model_itself(model_f
 
 
 def test_what_was_tried_is_the_same_in_every_later_process(cache):
-    ways = choose_ways(64, 32)
-    assert set(ways) <= set(WAYS)
+    ways = ways_of_training(64, 32)
+    assert set(ways) <= TRAINED
     [(machine, table)] = json.loads(cache.read_text()).items()
     assert "torch" in machine
-    assert table == {"bfloat16 64x32": list(ways)}
+    assert table == {"float32 64x32 in training": list(ways)}
     # Whatever stands there is what a later process takes: it does not try again.
-    table["bfloat16 64x32"] = ["onednn", "plain", "packed", "plain"]
+    table["float32 64x32 in training"] = ["onednn", "plain", "onednn"]
     cache.write_text(json.dumps({machine: table}))
     code = (
         "import torch; torch.set_num_threads(%d); "
-        "from rolecall.models.cpu.product_trials import choose_ways; "
-        "print(*choose_ways(64, 32))"
+        "from rolecall.models.cpu.product_trials import ways_of_training; "
+        "print(*ways_of_training(64, 32))"
     )
     code %= torch.get_num_threads()
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
-    assert said.split() == table["bfloat16 64x32"]
+    assert said.split() == table["float32 64x32 in training"]
 
 
 @pytest.mark.parametrize(
-    "written", ["", "[]", "{", '{"m": 3}', '{"m": {"bfloat16 64x32": ["no"]}}']
+    "written", ["", "[]", "{", '{"m": 3}', '{"m": {"float32 64x32 in training": ["no"]}}']
 )
 def test_a_damaged_file_is_as_none(cache, written):
     cache.parent.mkdir()
     cache.write_text(written.replace('"m"', json.dumps(product_trials.machine_name())))
-    assert set(choose_ways(64, 32)) <= set(WAYS)
-    assert len(json.loads(cache.read_text())[product_trials.machine_name()]["bfloat16 64x32"]) == 4
+    assert set(ways_of_training(64, 32)) <= TRAINED
+    assert (
+        len(
+            json.loads(cache.read_text())[product_trials.machine_name()][
+                "float32 64x32 in training"
+            ]
+        )
+        == 3
+    )
 
 
 def test_without_a_cache_folder_products_are_plain_and_one_line_says_so(cache, caplog):
     cache.parent.write_text("a file, where the folder should be")
     with caplog.at_level(logging.WARNING, "rolecall"):
-        assert choose_ways(64, 32) == PLAIN
-        assert choose_ways(64, 32) == PLAIN
-        assert choose_ways(32, 64) == PLAIN, "of another size, too"
+        assert ways_of_training(64, 32) == PLAIN
+        assert ways_of_training(64, 32) == PLAIN
+        assert ways_of_training(32, 64) == PLAIN, "of another size, too"
     [line] = caplog.messages
     assert line.startswith("products are not tried, the plain ones are used: ")
-
-
-def test_a_product_that_gives_other_numbers_is_not_taken(monkeypatch, caplog):
-    def with_a_wrong_one(weight):
-        wrong = torch.zeros(weight.shape[0])  # the fastest of all
-        return {**products.candidates(weight), "onednn": lambda x: wrong.expand(len(x), -1)}
-
-    monkeypatch.setattr(product_trials, "candidates", with_a_wrong_one)
-    with caplog.at_level(logging.WARNING, "rolecall"):
-        assert "onednn" not in try_ways(64, 32)
-    assert caplog.messages[0] == "product ['onednn'] of 64x32 gives other numbers"
 
 
 def test_a_way_must_be_faster_by_a_tenth(monkeypatch):
@@ -282,12 +277,6 @@ def test_a_way_must_be_faster_by_a_tenth(monkeypatch):
     x = torch.zeros(1, 1)
     assert fastest({"plain": "plain", "onednn": "onednn"}, x) == "plain"
     assert fastest({"plain": "plain", "onednn": "onednn", "packed": "packed"}, x) == "packed"
-
-
-def test_a_number_of_rows_takes_the_way_of_the_next_one_that_was_tried():
-    ways = ("packed", "onednn", "plain", "packed")
-    found = [products.way_for(ways, rows) for rows in (1, 8, 9, 32, 33, 128, 129, 512, 5000)]
-    assert found == ["packed", "packed", "onednn", "onednn", "plain", "plain", *["packed"] * 3]
 
 
 @pytest.mark.parametrize("shape", [(100, 40), (2, 50, 40)])
@@ -349,15 +338,6 @@ def test_a_model_trains_alike_where_onednn_is_the_fastest(any_model_folder, adap
     assert len(found[0]) == len(found[1]) > 10
     for wanted, given in zip(*found, strict=True):
         assert (given - wanted).abs().max() <= 1e-4 * wanted.abs().max()
-
-
-@pytest.mark.usefixtures("cache")
-def test_ways_of_training_are_tried_once_and_kept(monkeypatch):
-    first = product_trials.ways_of_training(48, 40)
-    assert set(first) <= {"plain", "onednn"}
-    monkeypatch.setattr(product_trials, "_known", {})  # as in another process
-    monkeypatch.setattr(product_trials, "try_training_ways", None)
-    assert product_trials.ways_of_training(48, 40) == first
 
 
 @pytest.mark.parametrize("follow", [True, False])

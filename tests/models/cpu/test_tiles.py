@@ -213,10 +213,9 @@ def test_a_layer_in_two_calls_computes_the_bits_of_its_parts(any_model_folder):
     model = language_model(any_model_folder)
     llama = llama_pass.plain(model)
     assert llama is not None
-    assert all(layer.is_tiled for layer in llama.layers)
+    assert llama.is_whole
     tokens, keep = torch.arange(50) * 7 % model.vocabulary, torch.arange(50)
     lengths = torch.tensor([20, 1, 29])
     whole = llama.logits(tokens, llama.rows(lengths), keep=keep)
-    for layer in llama.layers:
-        layer.__dict__["is_tiled"] = False
+    llama.__dict__["is_whole"] = False
     assert torch.equal(llama.logits(tokens, llama.rows(lengths), keep=keep), whole)

@@ -43,7 +43,7 @@ class LocalBackend(EngineBackend):
             longest = longest_sampled(config, None if size is None else size.max_length)
             yield Need(owner, describe_cache(cache, size, kept, longest), cache, device, phase)
             if on_cpu and size is not None and config.policies[policy].quantization == "none":
-                yield _packed(owner, size, dtype, device)
+                yield _laid_out(owner, size, dtype, device)
 
     def working_memory(self, policy: str, size: Size | None, *, auto: str) -> Iterator[Need]:
         from rolecall.engines.local.working_memory import pass_memory
@@ -106,20 +106,13 @@ class LocalBackend(EngineBackend):
         return min(most, tokens * size.cache_per_token * BYTES[dtype])
 
 
-def _packed(owner: str, size: Size, dtype: str, device: str) -> Need:
-    """Return copies of weights as products read them: in bfloat16 if those may be the fastest.
-
-    The head is one of float32 whatever its weights are, which are turned into float32 first.
-    """
-    import torch
-
-    from rolecall.models.cpu.products import has_onednn
+def _laid_out(owner: str, size: Size, dtype: str, device: str) -> Need:
+    """Return copies of weights as products read them, in the type of the weights."""
     from rolecall.models.memory_needs import BYTES, Need
     from rolecall.models.quantized import linear_layers
 
     layers = sum(layer.weight.numel() for layer in linear_layers(size.model).values())
-    if dtype == "bfloat16" and not has_onednn(torch.bfloat16):
-        layers = 0
     count = layers + size.embedding
-    held = BYTES[dtype] * layers + 4 * size.embedding * (1 if dtype == "float32" else 2)
-    return Need(owner, "weights laid out for products, at most", held, device, parameters=count)
+    return Need(
+        owner, "weights laid out for products", BYTES[dtype] * count, device, parameters=count
+    )

@@ -25,8 +25,6 @@ from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.attention.score_rule import Observed, ScoreRule
 from rolecall.models.cpu import kernels, paged_attention, tiled_layers
 from rolecall.models.cpu.kernels import PAGE, flat
-from rolecall.models.cpu.product_trials import choose_ways
-from rolecall.models.cpu.products import Product
 from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.models.cpu.trained_products import FastLinear
 from rolecall.models.exact_head import ExactHead
@@ -57,22 +55,16 @@ class Unlike(Exception):
 class _Part:
     """A linear layer of the model: its own weights, and the adapters' part of it."""
 
-    def __init__(self, part: Any, *, exact: bool = False, only: str | None = None) -> None:
-        """`exact`: in float32, whatever the weights are in. `only`: the one adapter that is ever
-        asked for, which is added to the weights.
-        """
+    def __init__(self, part: Any, *, only: str | None = None) -> None:
+        """`only`: the one adapter that is ever asked for, which is added to the weights."""
         self.adapted = part if hasattr(part, "lora_A") else None  # an adapters.MixedLinear
         linear = part if self.adapted is None else part.base_layer
         if type(linear) not in (Linear, FastLinear, ExactHead):
             raise Unlike("other parts")
-        weight, added = linear.weight, None
+        added = None
         if only is not None and self.adapted is not None:
             added, self.adapted = self.adapted.low_rank(only), None
-        self.product: TiledProduct | Product
-        if exact or weight.dtype == torch.float32:
-            self.product = TiledProduct(weight, linear.bias, low_rank=added)
-        else:
-            self.product = Product(weight, linear.bias, ways=choose_ways(*weight.shape))
+        self.product = TiledProduct(linear.weight, linear.bias, low_rank=added)
 
     def times(self, x: Tensor, mixture: Mixture | None) -> Tensor:
         """Multiply x [N, in] by the weights -> [N, out]."""
@@ -127,14 +119,11 @@ class _Layer:
 
     def _linear(self, *parts: _Part) -> Iterator[np.ndarray]:
         for linear in parts:
-            assert isinstance(linear.product, TiledProduct)
             yield from (linear.product.laid_out, linear.product.bias)
 
-    @cached_property
-    def is_tiled(self) -> bool:
-        """Return whether it is computed whole, in float32 and without adapters."""
-        parts = (*self.projections, self.out, self.gate, self.up, self.down)
-        return all(isinstance(p.product, TiledProduct) and p.adapted is None for p in parts)
+    @property
+    def parts(self) -> tuple[_Part, ...]:
+        return (*self.projections, self.out, self.gate, self.up, self.down)
 
 
 class Llama:
@@ -151,7 +140,7 @@ class Llama:
         try:
             decoder = network.model
             self.embedding, self.rotary = decoder.embed_tokens.weight.detach(), decoder.rotary_emb
-            self.last, self.head = _Scale(decoder.norm.weight), _Part(network.lm_head, exact=True)
+            self.last, self.head = _Scale(decoder.norm.weight), _Part(network.lm_head)
             self.eps = np.float32(decoder.norm.variance_epsilon)
             self.layers = [self._layer(layer) for layer in decoder.layers]
             self.heads = int(network.config.num_attention_heads)
@@ -214,7 +203,7 @@ class Llama:
         kernels.use_threads()
         self._follow()
         x = self.embedding[tokens].float()
-        if all(layer.is_tiled for layer in self.layers):
+        if self.is_whole:
             x = self._in_one_call(x, layout, keep)
         else:
             x = self._by_parts(x, layout, keep, mixture)
@@ -225,9 +214,9 @@ class Llama:
     def _in_one_call(self, x: Tensor, layout: Paged, keep: Tensor) -> Tensor:
         """Return the states after all layers of the kept tokens of x [N, W]."""
         addresses, counts = self._table
-        stored = layout.cache.arrays
+        stored, gate = layout.cache.arrays, self.layers[0].gate.product
         tiled_layers.compute(
-            flat(x), x.shape[1], self.layers[0].gate.product.num_outputs, addresses, counts,
+            flat(x), x.shape[1], gate.num_outputs, addresses, counts, gate.way,
             layout.cache.addresses, len(stored[0][0]), self.eps, self._turns(layout.position),
             layout.slot.numpy(), layout.places, self.windows, self.scales, self.sizes,
             keep.numpy(),
@@ -235,7 +224,7 @@ class Llama:
         return x[: len(keep)]
 
     def _by_parts(self, x: Tensor, layout: Paged, keep: Tensor, mixture: Mixture | None) -> Tensor:
-        """Compute the same with adapters, and in bfloat16."""
+        """Compute the same with adapters, or with weights of different types."""
         turns, slot, sizes = self._turns(layout.position), layout.slot.numpy(), self.sizes
         _, *no_rule = paged_attention.NO_RULE
         normed, mixed = torch.empty_like(x), x.new_empty(len(x), sizes[0] * sizes[2])
@@ -265,6 +254,13 @@ class Llama:
             kernels.gate(flat(inner), flat(other), inner.shape[1], flat(gated))
             layer.down.plus(gated, x, mixture)
         return x
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Return whether one call computes all layers: no adapters, and weights of one type."""
+        linear = [one for layer in self.layers for one in layer.parts]
+        ways = {one.product.way for one in linear}
+        return len(ways) == 1 and all(one.adapted is None for one in linear)
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
@@ -321,11 +317,10 @@ class Llama:
         cos, sin = self.rotary(self.like, position[None])
         return flat(cos[0].contiguous()), flat(sin[0].contiguous())
 
-    def _made(self) -> Iterator[TiledProduct | Product | _Scale]:
+    def _made(self) -> Iterator[TiledProduct | _Scale]:
         """Yield what may hold copies of weights, which must follow them."""
         for layer in self.layers:
-            inner = (layer.out, layer.gate, layer.up, layer.down)
-            yield from (linear.product for linear in (*layer.projections, *inner))
+            yield from (linear.product for linear in layer.parts)
             yield from (layer.before_attention, layer.before_mlp, *layer.norms)
         yield from (self.last, self.head.product)
 

@@ -34,12 +34,10 @@ def pass_memory(config: Config, name: str, engine: LocalEngineConfig, size: Size
     rows = rows_at_once(config, name, engine)
     tokens = largest_pass(rows, longest_sampled(config, size.max_length))
     alike = [p for p in config.policies.values() if p.adapter and p.base == policy.base]
-    is_whole = (
-        config.sampling_dtype(name) == "float32"
-        and policy.quantization == "none"
-        and len(alike) < 2
-    )
-    held = held_by_pass(size, tokens=tokens, rows=rows, is_whole=is_whole)
+    is_rounded = config.sampling_dtype(name) == "bfloat16"
+    has_apart = len(alike) > 1 or (is_rounded and bool(alike))  # adapters beside the weights
+    is_whole = policy.quantization == "none" and not has_apart
+    held = held_by_pass(size, tokens=tokens, rows=rows, is_whole=is_whole, is_rounded=is_rounded)
     return PassMemory(f"one pass over {tokens:,} tokens", held)
 
 
@@ -48,16 +46,20 @@ def largest_pass(rows: int, longest: int) -> int:
     return min(PREFILL_TOKENS, rows * longest) + rows
 
 
-def held_by_pass(size: Size, *, tokens: int, rows: int, is_whole: bool) -> int:
+def held_by_pass(
+    size: Size, *, tokens: int, rows: int, is_whole: bool, is_rounded: bool = False
+) -> int:
     """Return the bytes that a pass of a Llama-like model holds, whose states are in float32.
 
     `is_whole`: one call computes all layers and re-uses its memory from layer to layer. Otherwise
-    what a layer has computed stays until the next layer has computed the same, and products in
-    bfloat16 take copies.
+    what a layer has computed stays until the next layer has computed the same. `is_rounded`: copies
+    in bfloat16 are what products take.
     """
     mixed, pairs, inner = _widths(size)
     if is_whole:  # states and their norm, queries and what is mixed, keys, values, the gated MLP
         each = 2.0 * size.width + 2 * mixed + pairs + 3 * inner
+        if is_rounded:
+            each += 0.5 * max(size.width, mixed, inner)
     else:
         each = 2.5 * size.width + 3 * mixed + 2 * pairs + 5.5 * inner
     return int(4 * (tokens * each + LOGITS_HELD * rows * size.vocabulary))

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from rolecall.models.cpu.kernels import runs_on_numba
-from rolecall.models.cpu.products import ROWS, Way, candidates, has_onednn, multiply
+from rolecall.models.cpu.products import Way, candidates, has_onednn, multiply
 from rolecall.models.cpu.tiled_products import TiledProduct
 from rolecall.runtime.cache_folder import cache_folder
 from rolecall.runtime.file_locks import locked_file
@@ -30,90 +30,55 @@ from rolecall.runtime.file_locks import locked_file
 log = logging.getLogger("rolecall")
 
 GAIN = 1.1  # a way is taken if it is so many times as fast as the plain one
-SAME = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}  # difference, as a share of the largest
-LARGEST = 4096  # outputs that are tried in training: of a head with more the ways are theirs
-TRAINED = "in training"
+SAME = 1e-5  # largest difference of the numbers of two ways, as a share of the largest number
+ROWS = 512  # of states that are tried
+LARGEST = 4096  # outputs that are tried: of a head with more the ways are theirs
 WAIT_S = 60.0  # for another process that tries products
 ROUNDS = 5  # in which the ways take turns, so that other work on the machine slows all of them
 TRY_S = 0.001  # that a way is tried for in a round, at least once
-PLAIN: tuple[Way, ...] = tuple("plain" for _ in ROWS)
 Name = TypeVar("Name", bound=str)
-Table = dict[str, tuple[Way, ...]]  # "bfloat16 128x384" -> a way for each of ROWS
+Ways = tuple[Way, Way, Way]  # of a layer's output, and of the gradients of its input and weight
+PLAIN: Ways = ("plain", "plain", "plain")
+Table = dict[str, Ways]  # by size: "float32 128x384 in training"
 _known: dict[str, Table] = {}  # by machine: what this process has read or tried
 _told: set[str] = set()  # why nothing could be kept, each said once
 
 
-def choose_ways(outputs: int, inputs: int) -> tuple[Way, ...]:
-    """Choose the fastest way to multiply with a bfloat16 weight of this size for each of `ROWS`.
+def ways_of_training(outputs: int, inputs: int) -> Ways:
+    """Return the fastest ways in float32 with many rows, tried here now or before.
 
-    Plain ones if the cache folder cannot be written: a later run could not know of others.
+    They are plain if the cache folder cannot be written: a later run could not know of others.
     """
-    return _remembered(
-        f"bfloat16 {outputs}x{inputs}", lambda: try_ways(outputs, inputs), plain=PLAIN
-    )
-
-
-def ways_of_training(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
-    """Return the fastest ways in float32 with many rows.
-
-    They are those of the output, and of the gradients of input and weight.
-    """
-    name = f"float32 {outputs}x{inputs} {TRAINED}"
-    ways = _remembered(name, lambda: try_training_ways(outputs, inputs), plain=PLAIN[:3])
-    return ways[0], ways[1], ways[2]
-
-
-def _remembered(
-    name: str, trial: Callable[[], tuple[Way, ...]], *, plain: tuple[Way, ...]
-) -> tuple[Way, ...]:
-    """Return what a trial gave here, now or before; `plain` if the cache cannot be written."""
-    machine = machine_name()
+    name, machine = f"float32 {outputs}x{inputs} in training", machine_name()
     if name not in _known.setdefault(machine, {}):
         try:
             with _locked() as file:
                 kept = _read(file)
                 _known[machine] |= kept.get(machine, {})
                 if name not in _known[machine]:
-                    _known[machine][name] = trial()
+                    _known[machine][name] = try_training_ways(outputs, inputs)
                     _write(file, kept | {machine: _known[machine]})
         except OSError as error:
             if str(error) not in _told:
                 log.warning("products are not tried, the plain ones are used: %s", error)
                 _told.add(str(error))
-            _known[machine][name] = plain
+            _known[machine][name] = PLAIN
     return _known[machine][name]
 
 
 @torch.no_grad()
-def try_ways(outputs: int, inputs: int) -> tuple[Way, ...]:
-    """Time each way with random numbers, and take the fastest whose numbers are the plain one's."""
-    random, dtype = torch.Generator().manual_seed(0), torch.bfloat16
-    weight = torch.randn(outputs, inputs, generator=random).to(dtype)
-    ways = candidates(weight)
-    fastest: list[Way] = []
-    for rows in ROWS:
-        x = torch.randn(rows, inputs, generator=random).to(dtype)
-        expected = x.float() @ weight.float().t()
-        same = {n: way for n, way in ways.items() if _agrees(way(x), expected, dtype)}
-        if left_out := sorted(ways.keys() - same.keys()):
-            log.warning("product %s of %sx%s gives other numbers", left_out, outputs, inputs)
-        fastest.append(_fastest(same, x) if "plain" in same else "plain")
-    return tuple(fastest)
-
-
-@torch.no_grad()
-def try_training_ways(outputs: int, inputs: int) -> tuple[Way, Way, Way]:
+def try_training_ways(outputs: int, inputs: int) -> Ways:
     """Time PyTorch's and oneDNN's product for the output and the two gradients of a layer."""
     random = torch.Generator().manual_seed(0)
     outputs = min(outputs, LARGEST)
-    x, grad = (torch.randn(ROWS[-1], width, generator=random) for width in (inputs, outputs))
+    x, grad = (torch.randn(ROWS, width, generator=random) for width in (inputs, outputs))
     weight = torch.randn(outputs, inputs, generator=random)
     names: list[Way] = ["plain", "onednn"] if has_onednn(x.dtype) else ["plain"]
     fastest: list[Way] = []
     for states, right in ((x, weight), (grad, weight.t()), (grad.t(), x.t())):
         expected = states @ right.t()
         ways = {way: partial(multiply, weight=right, way=way) for way in names}
-        same = {n: way for n, way in ways.items() if _agrees(way(states), expected, x.dtype)}
+        same = {n: way for n, way in ways.items() if _agrees(way(states), expected)}
         fastest.append(_fastest(same, states))
     return fastest[0], fastest[1], fastest[2]
 
@@ -135,14 +100,15 @@ def speeds(outputs: int, inputs: int, rows: int, *, dtype: torch.dtype) -> dict[
     """Return the speed of each way for such a product on this machine, in FLOP/s."""
     weight, x = torch.ones(outputs, inputs, dtype=dtype), torch.ones(rows, inputs, dtype=dtype)
     ways: dict[str, Callable[[Tensor], Tensor]] = dict(candidates(weight).items())
-    if runs_on_numba(weight):
-        ways["tiled"] = TiledProduct(weight, None).times
+    if weight.dtype == torch.bfloat16 or runs_on_numba(weight):
+        tiled, states = TiledProduct(weight, None), x.float()
+        ways["tiled"] = lambda _: tiled.times(states)
     took = _took(ways, x)
     return {name: 2 * outputs * inputs * rows / seconds for name, seconds in took.items()}
 
 
-def _agrees(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
-    return bool((found.float() - wanted).abs().max() <= SAME[dtype] * wanted.abs().max())
+def _agrees(product: Tensor, expected: Tensor) -> bool:
+    return bool((product - expected).abs().max() <= SAME * expected.abs().max())
 
 
 def _seconds(work: Callable[[Tensor], Tensor], x: Tensor) -> float:
@@ -200,13 +166,9 @@ def _read(file: Path) -> dict[str, Table]:
         return {}
     valid = set(get_args(Way))
     return {
-        machine: {n: w for n, w in table.items() if len(w) == _many(n) and valid.issuperset(w)}
+        machine: {n: w for n, w in table.items() if len(w) == 3 and valid.issuperset(w)}
         for machine, table in read.items()
     }
-
-
-def _many(name: str) -> int:
-    return 3 if name.endswith(TRAINED) else len(ROWS)
 
 
 def _write(file: Path, tables: dict[str, Table]) -> None:

@@ -1,9 +1,9 @@
-"""Multiplies states with a weight in the way that is fastest on this processor.
+"""Multiplies states with a weight by PyTorch's products.
 
 PyTorch's own product of float32 matrices is MKL's. oneDNN has another one, which also takes weights
-that were laid out for it before ("packed"). Which one wins depends on the processor, the sizes and
-the number of rows, so it is tried out (`product_trials`): for sampling in bfloat16 and for
-training. Sampling in float32 has our own product (`tiled_products`).
+that were laid out for it before ("packed"). Which one wins depends on the processor and the sizes,
+so it is tried out for training (`product_trials`). Sampling has our own product
+(`tiled_products`).
 
 Legend: N = rows of states, I / O = inputs and outputs of a weight.
 """
@@ -17,48 +17,7 @@ import torch
 from torch import Tensor
 
 Way = Literal["plain", "onednn", "packed"]
-ROWS = (8, 32, 128, 512)  # numbers of rows that are tried; one in between takes the next one's way
-
-
-class Product:
-    """x @ weight.T + bias for states x in float32, rounded to bfloat16; float32 comes out."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, ways: tuple[Way, ...]) -> None:
-        """Set up the product; ways: one for each of `ROWS`.
-
-        weight [O, I] in bfloat16 is used without a copy.
-        """
-        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
-        self.ways, self.num_outputs = ways, weight.shape[0]
-        self.sources = [self.weight]
-        self.follow()
-
-    def follow(self) -> None:
-        """Copy the weight again, where a copy is used."""
-        if "packed" in self.ways:
-            self._packed = pack_weight(self.weight)
-
-    def times(self, x: Tensor) -> Tensor:
-        """Multiply x [N, I] by the weight -> [N, O]."""
-        x, way = x.to(self.weight.dtype), way_for(self.ways, len(x))
-        if way == "plain":
-            out = x @ self.weight.t()
-        else:
-            out = onednn(x, self._packed if way == "packed" else self.weight)
-        out = out.float()
-        return out if self.bias is None else out.add_(self.bias)
-
-    def plus(self, x: Tensor, to: Tensor) -> Tensor:
-        """Add the product to `to` [N, O], in place."""
-        return to.add_(self.times(x))
-
-
-def way_for(ways: tuple[Way, ...], rows: int) -> Way:
-    """Return the fastest way for that many rows, or for the next number of rows that was tried."""
-    for tried, way in zip(ROWS, ways, strict=True):
-        if rows <= tried:
-            return way
-    return ways[-1]
+FEW_ROWS = 32  # that weights are packed for
 
 
 def multiply(x: Tensor, weight: Tensor, way: Way) -> Tensor:
@@ -76,7 +35,7 @@ def onednn(x: Tensor, weight: Tensor) -> Tensor:
 
 def pack_weight(weight: Tensor) -> Tensor:
     """Lay out the weight [O, I] for oneDNN: a copy, which only `onednn` can read."""
-    out: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS[1])
+    out: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, FEW_ROWS)
     return out
 
 

@@ -1,7 +1,8 @@
-"""Computes all layers of a Llama-like model in one call of numba's: float32, for sampling.
+"""Computes all layers of a Llama-like model in one call of numba's, for sampling.
 
 Each call costs microseconds, which is what a small product takes, and so does each array that is
-handed over: the layers' arrays come as addresses.
+handed over: the layers' arrays come as addresses. States are float32, also where weights are
+bfloat16.
 
 Legend: N = tokens of this pass, L = layers, W = hidden size, I = inner size, H / K = query /
 key-value heads, D = head size.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from rolecall.models.cpu.bfloat16_tiles import FLOAT32, count_pairs, round_to_pairs
 from rolecall.models.cpu.compiled import compile_outer
 from rolecall.models.cpu.kernels import gate, norm, rope_and_cache
 from rolecall.models.cpu.loop_memory import view
@@ -23,13 +25,23 @@ _F = np.float32
 
 
 @njit(inline="always")
+def _operand(x, width, way, pairs):
+    """Return x [N, width] as products take it, and how much of it a row is; pairs: room for it."""
+    if way == FLOAT32:
+        return x, _U(width)
+    round_to_pairs(x, width, pairs)
+    row = count_pairs(width)
+    return pairs[: _U(len(x)) // _U(width) * row], row
+
+
+@njit(inline="always")
 def _mix(
     x, before, eps, queries, keys, values, norms, cos_sin, cache, slot, places, rule, sizes, scale,
-    normed, query, key, value, mixed,
+    way, pairs, normed, query, key, value, mixed,
 ):  # fmt: skip
     """Compute mixed [N, H, D] of x [N, W] by attention.
 
-    normed [N, W], query, key and value are room.
+    pairs, normed [N, W], query, key and value are room.
 
     Each of queries, keys and values: a weight that is laid out, and its bias; before: the norm's
     weight. The others are what `rope_and_cache` and `attend` take.
@@ -41,25 +53,29 @@ def _mix(
         (*queries, _U(heads * size), query), (*keys, _U(kv_heads * size), key),
         (*values, _U(kv_heads * size), value),
     )  # fmt: skip
-    multiply_together(normed, products, 3, width, True)
+    states, row = _operand(normed, width, way, pairs)
+    multiply_together(states, products, 3, row, way, True)
     rope_and_cache(query, key, value, *norms, eps, *cos_sin, *cache, slot, heads, kv_heads, size)
     attend(query, *cache, *places, heads, kv_heads, size, scale, *rule, mixed)
 
 
 @njit(inline="always")
 def _finish(
-    x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, normed, inner, other,
-    gated,
+    x, mixed, outs, before, eps, gates, ups, downs, mixed_width, inner_width, way, pairs, normed,
+    inner, other, gated,
 ):  # fmt: skip
     """Add to x [N, W] what the layer makes of mixed [N, H, D], then what its MLP makes of that;
-    normed [N, W], inner, other and gated [N, I] are room."""
+    pairs, normed [N, W], inner, other and gated [N, I] are room."""
     width = before.shape[0]
-    multiply(mixed, *outs, mixed_width, width, False, x)
+    states, row = _operand(mixed, mixed_width, way, pairs)
+    multiply(states, *outs, row, width, way, False, x)
     norm(x, before, width, eps, normed)
     up = (*ups, _U(inner_width), other)
-    multiply_together(normed, ((*gates, _U(inner_width), inner), up, up), 2, width, True)
+    states, row = _operand(normed, width, way, pairs)
+    multiply_together(states, ((*gates, _U(inner_width), inner), up, up), 2, row, way, True)
     gate(inner, other, inner_width, gated)
-    multiply(gated, *downs, inner_width, width, False, x)
+    states, row = _operand(gated, inner_width, way, pairs)
+    multiply(states, *downs, row, width, way, False, x)
 
 
 @njit
@@ -75,7 +91,7 @@ def _linear(addresses, counts, place):
 
 @compile_outer
 def compute(
-    x, width, inner_width, addresses, counts, cache_addresses, cache_count, eps, cos_sin, slot,
+    x, width, inner_width, addresses, counts, way, cache_addresses, cache_count, eps, cos_sin, slot,
     places, windows, scales, sizes, keep,
 ):  # fmt: skip
     """Replace the front of x [N, W] by the states after all layers of the tokens `keep`.
@@ -83,8 +99,9 @@ def compute(
     addresses and counts [L, 18]: of each layer the norm before its attention; of queries, keys and
     values a weight that is laid out and its bias; the norms of queries and keys; the same of what
     follows attention; the norm before the MLP; and weights and biases of gate, up and down.
-    cache_addresses [L, 2]: its keys and values, `cache_count` numbers each. keep is in ascending
-    order. The others are what `rope_and_cache` and `attend` take.
+    way: of multiplying with all of them, as `multiply_together` takes it. cache_addresses [L, 2]:
+    its keys and values, `cache_count` numbers each. keep is in ascending order. The others are what
+    `rope_and_cache` and `attend` take.
     """
     heads, kv_heads, size = sizes
     number, none = len(x) // width, np.zeros(0, np.float32)
@@ -93,6 +110,8 @@ def compute(
     key = np.empty(number * kv_heads * size, np.float32)
     value, inner = np.empty_like(key), np.empty(number * inner_width, np.float32)
     other, gated = np.empty_like(inner), np.empty_like(inner)
+    widest = max(width, heads * size, inner_width)
+    pairs = np.empty(0 if way == FLOAT32 else number * count_pairs(widest), np.float32)
     for layer in range(len(addresses)):
         a, n = addresses[layer], counts[layer]
         cache = (
@@ -102,7 +121,8 @@ def compute(
         _mix(
             x, _array(a, n, 0), eps, _linear(a, n, 1), _linear(a, n, 3), _linear(a, n, 5),
             (_array(a, n, 7), _array(a, n, 8)), cos_sin, cache, slot, places,
-            (windows[layer], _F(0.0), none), sizes, scales[layer], normed, query, key, value, mixed,
+            (windows[layer], _F(0.0), none), sizes, scales[layer], way, pairs, normed, query, key,
+            value, mixed,
         )  # fmt: skip
         if layer == len(addresses) - 1 and len(keep) < number:  # of the others nothing is read
             number = len(keep)
@@ -114,7 +134,7 @@ def compute(
             x, mixed = x[: number * width], mixed[: number * heads * size]
         _finish(
             x, mixed, _linear(a, n, 9), _array(a, n, 11), eps, _linear(a, n, 12),
-            _linear(a, n, 14), _linear(a, n, 16), heads * size, inner_width, normed[: len(x)],
-            inner[: number * inner_width], other[: number * inner_width],
+            _linear(a, n, 14), _linear(a, n, 16), heads * size, inner_width, way, pairs,
+            normed[: len(x)], inner[: number * inner_width], other[: number * inner_width],
             gated[: number * inner_width],
         )  # fmt: skip

@@ -1,10 +1,11 @@
-"""Multiplies states with a weight by the tiles of `tiles`: float32, columns in parallel.
+"""Multiplies states with a weight by tiles, columns in parallel: in float32, or in bfloat16.
 
 The weight is laid out once, so that a tile reads what it needs of it in one stream. For few rows
 this is faster than MKL's and oneDNN's products at all sizes, with vectors of 16 numbers and of 8
-(AVX-512 and AVX2, measured), so it is not tried out.
+(AVX-512 and AVX2, measured), so it is not tried out. Weights in bfloat16 are laid out as pairs
+(`bfloat16_tiles`), and states are rounded to the same.
 
-Legend: N = rows of states, I / O = inputs and outputs of a weight.
+Legend: N = rows of states, I / O = inputs and outputs of a weight; of pairs, I counts pairs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ import torch
 from torch import Tensor
 
 from rolecall.models.cpu import kernels
+from rolecall.models.cpu.bfloat16_tiles import (
+    FLOAT32,
+    add_pairs,
+    bfloat16_way,
+    count_pairs,
+    round_to_pairs,
+    to_pairs,
+)
 from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import flat
@@ -59,7 +68,7 @@ def lay_out(weight, outputs, inputs, transposed, out):
 
 
 @compile_inner
-def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
+def _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, out):
     """Compute the columns of a block, of at most ROWS rows that begin at `start`."""
     columns = _U(COLUMNS)
     rows = min(_U(ROWS), _U(x.shape[0]) // inputs - start)
@@ -73,17 +82,24 @@ def _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out):
                 new = bias[first + c] if bias.shape[0] > 0 else _F(0.0)
                 out[to + r * outputs + c] = old + new
     at_rows, at_block = at_x + start * inputs * NUMBER, at_weight + first * inputs * NUMBER
-    if width % _U(8) == _U(0):
+    if way != FLOAT32 and width == columns:
+        add_pairs(
+            way, at_out + to * NUMBER, outputs, at_rows, inputs, at_block, columns, inputs, rows
+        )
+    elif way == FLOAT32 and width % _U(8) == _U(0):
         add_product(
             at_out + to * NUMBER, outputs, at_rows, inputs, _U(1), at_block, columns, inputs, rows,
             width,
         )  # fmt: skip
     else:  # the last columns of a weight with an odd number of them
         apart = zeros(rows * columns, np.float32)
-        add_product(
-            _U(apart.ctypes.data), columns, at_rows, inputs, _U(1), at_block, columns, inputs, rows,
-            columns,
-        )  # fmt: skip
+        at_apart = _U(apart.ctypes.data)
+        if way == FLOAT32:
+            add_product(
+                at_apart, columns, at_rows, inputs, _U(1), at_block, columns, inputs, rows, columns
+            )
+        else:
+            add_pairs(way, at_apart, columns, at_rows, inputs, at_block, columns, inputs, rows)
         for r in range(rows):
             for c in range(width):
                 out[to + r * outputs + c] += apart[r * columns + c]
@@ -96,19 +112,21 @@ def _blocks(outputs):
 
 
 @compile_inner
-def _multiply_item(item, x, products, number, blocks, inputs, fresh):
+def _multiply_item(item, x, products, number, blocks, inputs, way, fresh):
     """Compute the columns of one block of one product for ROWS rows."""
     start, block, p = item // blocks * _U(ROWS), item % blocks, _U(0)
     while p + _U(1) < number and block >= _blocks(products[p][2]):
         block -= _blocks(products[p][2])
         p += _U(1)
     weight, bias, outputs, out = products[p]
-    _multiply(block, x, weight, bias, inputs, outputs, fresh, start, out)
+    _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, out)
 
 
 @compile_outer
-def multiply_together(x, products, number, inputs, fresh):
+def multiply_together(x, products, number, inputs, way, fresh):
     """Multiply x [N, I] by the weights of some products in one loop of all threads.
+
+    way: FLOAT32, or how pairs are multiplied.
 
     products: three of (a weight that is laid out, its bias or an empty one, its outputs O, and
     out [N, O]), of which the first `number` are computed. A loop of its own for each product takes
@@ -120,18 +138,20 @@ def multiply_together(x, products, number, inputs, fresh):
     for p in range(number):
         blocks += _blocks(products[p][2])
     pieces = (_U(len(x)) // _U(inputs) + _U(ROWS) - _U(1)) // _U(ROWS)
-    arguments = (x, products, _U(number), blocks, _U(inputs), fresh)
+    arguments = (x, products, _U(number), blocks, _U(inputs), way, fresh)
     in_parallel(_multiply_item, pieces * blocks, arguments)
 
 
 @compile_outer
-def multiply(x, weight, bias, inputs, outputs, fresh, out):
+def multiply(x, weight, bias, inputs, outputs, way, fresh, out):
     """Compute out [N, O] = x [N, I] times the weight that is laid out, plus the bias if any.
+
+    way: as `multiply_together` takes it.
 
     Not `fresh`: the product is added to the numbers in `out`.
     """
     product = (weight, bias, _U(outputs), out)
-    multiply_together(x, (product, product, product), 1, inputs, fresh)
+    multiply_together(x, (product, product, product), 1, inputs, way, fresh)
 
 
 def allocate_tiles(outputs: int, inputs: int) -> np.ndarray:
@@ -155,15 +175,18 @@ class TiledProduct:
     def __init__(
         self, weight: Tensor, bias: Tensor | None, *, low_rank: LowRank | None = None
     ) -> None:
-        """Copy and lay out weight [O, I]; one in bfloat16 is computed in float32, too.
+        """Copy and lay out weight [O, I] in float32 or bfloat16, which x is then rounded to.
 
-        `low_rank`: what is added to the weight.
+        `low_rank`: what is added to a weight in float32.
         """
+        assert low_rank is None or weight.dtype == torch.float32, "it would be lost in rounding"
         self.source, self.low_rank = weight.detach(), low_rank
         self.num_outputs, self.num_inputs = weight.shape
+        self.way = FLOAT32 if weight.dtype == torch.float32 else bfloat16_way()
+        self.row = self.num_inputs if self.way == FLOAT32 else int(count_pairs(self.num_inputs))
         self._bias = None if bias is None else bias.detach()
         self.bias = np.zeros(0 if bias is None else len(bias), np.float32)
-        self.laid_out = allocate_tiles(*weight.shape)
+        self.laid_out = allocate_tiles(self.num_outputs, self.row)
         added = () if low_rank is None else low_rank[:2]
         self.sources = [t for t in (self.source, self._bias, *added) if t is not None]
         self.follow()
@@ -171,7 +194,7 @@ class TiledProduct:
     def follow(self) -> None:
         """Copy the weight again, to where the copy lies."""
         kernels.use_threads()
-        weight = self.source.float()
+        weight = self.source if self.way == FLOAT32 else to_pairs(self.source)
         if self.low_rank is not None:
             down, up, scaling = self.low_rank
             weight = torch.addmm(weight, up.detach(), down.detach(), alpha=scaling)
@@ -192,7 +215,10 @@ class TiledProduct:
 
     def _multiply(self, x: Tensor, out: Tensor, *, fresh: bool) -> None:
         kernels.use_threads()
+        states = flat(x.contiguous())
+        if self.way != FLOAT32:
+            numbers, states = states, np.empty(len(x) * self.row, np.float32)
+            round_to_pairs(numbers, self.num_inputs, states)
         multiply(
-            flat(x.contiguous()), self.laid_out, self.bias, self.num_inputs, self.num_outputs,
-            fresh, flat(out),
-        )  # fmt: skip
+            states, self.laid_out, self.bias, self.row, self.num_outputs, self.way, fresh, flat(out)
+        )

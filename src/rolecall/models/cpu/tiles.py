@@ -40,7 +40,25 @@ from rolecall.models.cpu.vectors import (
 _U = np.uintp
 
 
-def _product(blocks: int, lanes: int) -> Callable[..., None]:
+# Writes what adds the product of two vectors to a third.
+MultiplyAdd = Callable[[ir.IRBuilder, ir.Value, ir.Value, ir.Value], ir.Value]
+
+
+def fused_multiply_add(
+    builder: ir.IRBuilder, first: ir.Value, second: ir.Value, total: ir.Value
+) -> ir.Value:
+    """Return first * second + total, rounded once."""
+    fma = declare(builder.module, f"llvm.fma.v{total.type.count}f32", [total.type] * 3, total.type)
+    return builder.call(fma, [first, second, total])
+
+
+def make_product(
+    blocks: int,
+    lanes: int,
+    *,
+    name: str = "rolecall_product",
+    multiply_add: MultiplyAdd = fused_multiply_add,
+) -> Callable[..., None]:
     """Return a function for numba, of that many blocks of columns side by side.
 
     It takes out, out_row, a, a_row, a_step, b, b_step, count and rows: out[r, c] += sum of
@@ -56,28 +74,31 @@ def _product(blocks: int, lanes: int) -> Callable[..., None]:
         def tile(first: ir.Value, number: int) -> None:
             lines = moved(builder, out, first, out_row), moved(builder, a, first, a_row)
             operands = (lines[0], out_row, lines[1], a_row, *strides)
-            _tile(builder, *operands, rows=number, blocks=blocks, lanes=lanes)
+            _tile(
+                builder, *operands, rows=number, blocks=blocks, lanes=lanes,
+                multiply_add=multiply_add,
+            )  # fmt: skip
 
         over_rows(builder, rows, TILE_ROWS, tile)
 
-    return make_function(f"rolecall_product_{blocks}_{lanes}", [types.uintp] * 9, write)
+    return make_function(f"{name}_{blocks}_{lanes}", [types.uintp] * 9, write)
 
 
-def has_avx512() -> bool:
-    """Return whether numba compiles for a processor with vectors of LANES numbers."""
+def has_feature(name: str) -> bool:
+    """Return whether numba compiles for a processor with this feature, as LLVM names it."""
     features = config.CPU_FEATURES
     if features is not None:
-        return "+avx512f" in features
-    return bool(get_host_cpu_features().get("avx512f"))
+        return f"+{name}" in features.split(",")
+    return bool(get_host_cpu_features().get(name))
 
 
 # A tile's blocks of columns, and its rows: the first number as long as there are so many, then the
 # others. They are as many sums as registers hold, because an addition takes some steps.
-HAS_AVX512 = has_avx512()
+HAS_AVX512 = has_feature("avx512f")  # vectors of LANES numbers
 TILE_BLOCKS, TILE_ROWS = (2, (8, 4, 2, 1)) if HAS_AVX512 else (1, (6, 4, 2, 1))
-_two_blocks = _product(2, LANES)
-_one_block = _product(1, LANES)
-_half_block = _product(1, LANES // 2)
+_two_blocks = make_product(2, LANES)
+_one_block = make_product(1, LANES)
+_half_block = make_product(1, LANES // 2)
 
 
 def over_rows(
@@ -104,7 +125,7 @@ def over_rows(
 def _tile(
     builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
     a_step: ir.Value, b: ir.Value, b_step: ir.Value, count: ir.Value, *, rows: int, blocks: int,
-    lanes: int,
+    lanes: int, multiply_add: MultiplyAdd,
 ) -> None:  # fmt: skip
     starts_a = [moved(builder, a, INDEX(r), a_row) for r in range(rows)]
     starts_b = [moved(builder, b, INDEX(i), INDEX(lanes)) for i in range(blocks)]
@@ -115,9 +136,9 @@ def _tile(
         for i in range(blocks)
     ]
     for target in places:
-        _ask_for(builder, target)
+        fetch(builder, target, is_written=True, level=3)
     pairs = [(a_r, b_i) for a_r in starts_a for b_i in starts_b]
-    sums = add_up(builder, pairs, a_step, b_step, count, lanes=lanes)
+    sums = add_up(builder, pairs, a_step, b_step, count, lanes=lanes, multiply_add=multiply_add)
     for target, end in zip(places, sums, strict=True):  # read now: the loop need not wait for it
         builder.store(add(builder, builder.load(target, align=4), end), target, align=4)
 
@@ -125,13 +146,13 @@ def _tile(
 def add_up(
     builder: ir.IRBuilder, pairs: Sequence[tuple[ir.Value, ir.Value]], a_step: ir.Value,
     b_step: ir.Value, count: ir.Value, *, lanes: int,
+    multiply_add: MultiplyAdd = fused_multiply_add,
 ) -> list[ir.Value]:  # fmt: skip
     """Return for each pair of addresses (a, b) the sum of a[a_step k] * b[b_step k + c], k < count.
 
     All sums are added up in one loop, each in the order of k.
     """
     vector = ir.VectorType(FLOAT, lanes)
-    fma = declare(builder.module, f"llvm.fma.v{lanes}f32", [vector] * 3, vector)
     start, zeros = builder.block, ir.Constant(vector, [0.0] * lanes)
     loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.cbranch(builder.icmp_unsigned("<", INDEX(0), count), loop, after)
@@ -144,7 +165,7 @@ def add_up(
         pointer = builder.inttoptr(moved(builder, a, k, a_step), FLOAT.as_pointer())
         factor = repeated(builder, builder.load(pointer, align=4), lanes)
         column = builder.load(vector_at(builder, moved(builder, b, k, b_step), lanes), align=4)
-        then.append(builder.call(fma, [factor, column, one]))
+        then.append(multiply_add(builder, factor, column, one))
     following = builder.add(k, INDEX(1))
     builder.cbranch(builder.icmp_unsigned("<", following, count), loop, after)
     k.add_incoming(INDEX(0), start)
@@ -159,11 +180,15 @@ def add_up(
     return ends
 
 
-def _ask_for(builder: ir.IRBuilder, pointer: ir.Value) -> None:
-    """Ask for memory that is written later: into all caches."""
+def fetch(builder: ir.IRBuilder, pointer: ir.Value, *, is_written: bool, level: int) -> None:
+    """Ask for memory that is needed later.
+
+    level: 3 into all caches, 2 into the second and those behind it.
+    """
     byte = ir.IntType(8).as_pointer()
-    fetch = declare(builder.module, "llvm.prefetch.p0i8", [byte, BITS, BITS, BITS])
-    builder.call(fetch, [builder.bitcast(pointer, byte), BITS(1), BITS(3), BITS(1)])
+    function = declare(builder.module, "llvm.prefetch.p0i8", [byte, BITS, BITS, BITS])
+    hints = (BITS(int(is_written)), BITS(level), BITS(1))  # 1: data
+    builder.call(function, [builder.bitcast(pointer, byte), *hints])
 
 
 @compile_outer

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rolecall.models.cpu import (
+    bfloat16_tiles,
     kernels,
     layer_loops,
     paged_attention,
@@ -41,9 +42,10 @@ TRAINING = (
     tree_attention.forward, tree_attention.backward,
 )  # fmt: skip
 SAMPLING = (
-    kernels.draw, kernels.gate, kernels.note, kernels.rope, kernels.rope_and_cache, kernels.write,
-    paged_attention.attend, paged_attention.groups, tiled_layers.compute, tiled_products.lay_out,
-    tiled_products.multiply, tiled_products.multiply_together, tiles.add_product,
+    bfloat16_tiles.add_pairs, bfloat16_tiles.round_to_pairs, kernels.draw, kernels.gate,
+    kernels.note, kernels.rope, kernels.rope_and_cache, kernels.write, paged_attention.attend,
+    paged_attention.groups, tiled_layers.compute, tiled_products.lay_out, tiled_products.multiply,
+    tiled_products.multiply_together, tiles.add_product,
 )  # fmt: skip
 
 
