@@ -119,10 +119,14 @@ $(VENV)/llama-cpp: $(VENV)/bench
 	-$(PIP) --no-deps llama-cpp-python==0.3.36
 	touch $@
 
-# OpenVINO, for Intel processors alone; on others nothing is compared with it.
-$(VENV)/openvino: $(VENV)/bench benchmarks/peers-intel.txt
-	@if grep --quiet GenuineIntel /proc/cpuinfo; then $(PIP) --no-deps -r benchmarks/peers-intel.txt; \
-		else echo "This is no Intel processor: nothing is compared with OpenVINO"; fi
+# OpenVINO on Intel processors; on AMD's zentorch, which vLLM multiplies with where it is installed.
+VENDOR := $(shell grep --only-matching --max-count 1 -e GenuineIntel -e AuthenticAMD /proc/cpuinfo)
+FOR_GenuineIntel := benchmarks/peers-intel.txt
+FOR_AuthenticAMD := benchmarks/peers-amd.txt
+VENDOR_PEERS := $(FOR_$(VENDOR))
+$(VENV)/vendor-peers: $(VENV)/bench $(VENDOR_PEERS)
+	$(if $(VENDOR_PEERS),-$(PIP) --no-deps -r $(VENDOR_PEERS), \
+		@echo "OpenVINO and zentorch are for processors of Intel and AMD")
 	touch $@
 
 # vLLM for a machine without a GPU, in the same environment; its tests are then no longer skipped.
@@ -155,7 +159,7 @@ SUITES := all
 test-alone: $(VENV)/dev  ## Run the tests with vLLM, Ray, TRL and torchrun.
 	$(BIN)/python .ci/suites --record $(SUITES)
 
-bench: $(VENV)/llama-cpp $(VENV)/openvino  ## Measure speed beside other libraries, and keep it.
+bench: $(VENV)/llama-cpp $(VENV)/vendor-peers  ## Measure speed beside other libraries, and keep it.
 	$(BIN)/rolecall bench --keep benchmarks/results
 	$(BIN)/python docs/generate_benchmarks.py
 

@@ -40,7 +40,8 @@ FAIRNESS = """
   until the longest is over; only tokens that were asked for count. No log-probs are asked for.
 - **vllm** (0.32.0 for CPUs, compiled, prefix cache on, engine in the same process) gets a turn's
   successor the moment the turn is over, without a barrier between agents. No log-probs are asked
-  for.
+  for. On AMD processors `make bench` installs zentorch 2.13.0.2, with whose products vLLM then
+  computes; where a table's versions do not name it, vLLM computed without.
 - **llama.cpp** (`llama-cpp-python` 0.3.36, compiled on the machine for its processor) decodes one
   token of every talk in one batch, with the prompts of those that go on. A task's prompt is read
   once. It reads the same weights from a GGUF file, in the same number format. Tokens and their

