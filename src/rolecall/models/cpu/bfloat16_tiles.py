@@ -23,6 +23,7 @@ from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiles import (
+    BLOCK,
     TILE_BLOCKS,
     fetch,
     fused_multiply_add,
@@ -89,7 +90,9 @@ def _second_numbers(builder: ir.IRBuilder, pairs: ir.Value) -> ir.Value:
     return builder.bitcast(bits, pairs.type)
 
 
-_by_vectors = make_product(TILE_BLOCKS, LANES, name="rolecall_pairs", multiply_add=_multiply_pairs)
+_by_vectors = make_product(
+    TILE_BLOCKS, LANES, name="rolecall_pairs", multiply_add=_multiply_pairs, fetches=True
+)
 
 
 def _call(builder: ir.IRBuilder, name: str, *arguments: ir.Value) -> None:
@@ -99,9 +102,9 @@ def _call(builder: ir.IRBuilder, name: str, *arguments: ir.Value) -> None:
 
 def _by_amx_body(
     builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
-    b: ir.Value, b_step: ir.Value, count: ir.Value, rows: ir.Value,
+    b: ir.Value, count: ir.Value, rows: ir.Value,
 ) -> None:  # fmt: skip
-    """Add to out[r, c] the products of a[r, k] and b[k, c] for 32 columns c.
+    """Add to out[r, c] the products of a[r, k] and b[k, c] for BLOCK columns c.
 
     Two tiles of rows by two of columns are summed up at once, so each tile is loaded for two
     products.
@@ -113,7 +116,7 @@ def _by_amx_body(
         first = builder.mul(number, INDEX(2 * SIDE))
         _add_tiles(
             builder, moved(builder, out, first, out_row), out_row, moved(builder, a, first, a_row),
-            a_row, b, b_step, count, is_double=is_double, fetches=fetches,
+            a_row, b, count, is_double=is_double, fetches=fetches,
         )  # fmt: skip
 
     with builder.if_then(builder.icmp_unsigned(">", last, INDEX(0))):
@@ -152,7 +155,7 @@ def _configure(builder: ir.IRBuilder, memory: ir.Value, upper: ir.Value, lower: 
 
 def _add_tiles(
     builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
-    b: ir.Value, b_step: ir.Value, count: ir.Value, *, is_double: bool, fetches: bool,
+    b: ir.Value, count: ir.Value, *, is_double: bool, fetches: bool,
 ) -> None:  # fmt: skip
     """Add the products of one or two tiles of rows and two of columns to `out`.
 
@@ -172,13 +175,13 @@ def _add_tiles(
         load(tile, line, out_row, tiles=c)
     with cgutils.for_range(builder, builder.udiv(count, INDEX(SIDE)), intp=INDEX) as loop:
         k = builder.mul(loop.index, INDEX(SIDE))
-        states, weights = moved(builder, a, k, INDEX(1)), moved(builder, b, k, b_step)
+        states, weights = moved(builder, a, k, INDEX(1)), moved(builder, b, k, INDEX(BLOCK))
         for line in range(STEP if fetches else 0):
             fetch(builder, pointer(weights, AHEAD + line), is_written=False, level=2)
         for i in range(len(lines)):
             load(4 + i, moved(builder, states, INDEX(SIDE * i), a_row), a_row)
         for c in range(2):
-            load(6 + c, weights, b_step, tiles=c)
+            load(6 + c, weights, INDEX(BLOCK), tiles=c)
             for i in range(len(lines)):
                 _call(builder, "tdpbf16ps", BYTE(2 * i + c), BYTE(4 + i), BYTE(6 + c))
     for tile, line, c in sums:
@@ -186,20 +189,20 @@ def _add_tiles(
         _call(builder, "tilestored64", BYTE(tile), pointer(line, c), stride)
 
 
-_by_amx = make_function("rolecall_amx_pairs", [types.uintp] * 8, _by_amx_body)
+_by_amx = make_function("rolecall_amx_pairs", [types.uintp] * 7, _by_amx_body)
 
 
 @compile_outer
-def add_pairs(way, out, out_row, a, a_row, b, b_step, count, rows):
-    """Add to out[r, c] the products of all numbers of a[r, k] and b[k, c], for 32 columns c.
+def add_pairs(way, out, out_row, a, a_row, b, count, rows):
+    """Add to out[r, c] the products of all numbers of a[r, k] and b[k, c], as `tiles.add_block`.
 
     a and b hold pairs, k < count, which is a multiple of `SIDE`.
     """
     if HAS_AMX and way == AMX:  # without AMX it is not compiled
-        _by_amx(out, out_row, a, a_row, b, b_step, count, rows)
+        _by_amx(out, out_row, a, a_row, b, count, rows)
         return
     for _ in range(_U(2 // TILE_BLOCKS)):
-        _by_vectors(out, out_row, a, a_row, _U(1), b, b_step, count, rows)
+        _by_vectors(out, out_row, a, a_row, _U(1), b, _U(BLOCK), count, rows)
         out += _U(TILE_BLOCKS * LANES) * NUMBER
         b += _U(TILE_BLOCKS * LANES) * NUMBER
 

@@ -28,8 +28,7 @@ from rolecall.models.cpu.kernels import (
 )
 from rolecall.models.cpu.loop_memory import give_back, taken
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.tiled_products import COLUMNS
-from rolecall.models.cpu.tiles import add_product
+from rolecall.models.cpu.tiles import BLOCK, add_block, add_product
 
 ROWS = 128  # tokens that are computed at once, at most
 _U = np.uintp
@@ -59,12 +58,15 @@ def _add_laid_out(out, out_row, x, x_row, weight, inputs, outputs, rows):
 
     Out, x and weight are addresses; out_row and x_row are the distances between rows.
     """
-    columns = _U(COLUMNS)
+    columns = _U(BLOCK)
     for first in range(_U(0), outputs, columns):
-        add_product(
-            out + first * NUMBER, out_row, x, x_row, _U(1), weight + first * inputs * NUMBER,
-            columns, inputs, rows, min(columns, outputs - first),
-        )  # fmt: skip
+        at_out, block = out + first * NUMBER, weight + first * inputs * NUMBER
+        if first + columns <= outputs:
+            add_block(at_out, out_row, x, x_row, block, inputs, rows)
+        else:
+            add_product(
+                at_out, out_row, x, x_row, _U(1), block, columns, inputs, rows, outputs - first
+            )
 
 
 @compile_inner(forceinline=True)
@@ -294,7 +296,7 @@ def _finish_backward(
     width, many, inner = _U(before.shape[0]), _U(mixed_width), _U(inner_width)
     number, count = _U(grad.shape[0]) // width, _U(parts.shape[0]) // _U(length)
     most = rows_at_once(number, count)
-    room = inner + _U(COLUMNS)  # of a row: rows that begin at the same place of pages are slow
+    room = inner + _U(BLOCK)  # of a row: rows that begin at the same place of pages are slow
     blocks = (number + most - _U(1)) // most
     each = (blocks + count - _U(1)) // count
     at_grad, at_mixed, at_parts = (

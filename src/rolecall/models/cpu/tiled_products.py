@@ -28,9 +28,8 @@ from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import flat
 from rolecall.models.cpu.loop_memory import give_back, zeros
 from rolecall.models.cpu.parallel import in_parallel
-from rolecall.models.cpu.tiles import add_product
+from rolecall.models.cpu.tiles import BLOCK, add_block, add_product
 
-COLUMNS = 32  # outputs that are laid out side by side
 ROWS = 128  # of states that are computed at once, so that they stay in the cache
 # A weight is laid out in pieces of this many inputs and outputs. The rows of a piece are read at
 # the same time, so their memory is fetched at the same time, and each of them is read for long
@@ -44,7 +43,7 @@ LowRank = tuple[Tensor, Tensor, float]  # down [R, I], up [O, R], scaling: up @ 
 
 @compile_inner
 def _lay_out(block, weight, outputs, inputs, transposed, out):
-    outputs, inputs, columns = _U(outputs), _U(inputs), _U(COLUMNS)
+    outputs, inputs, columns = _U(outputs), _U(inputs), _U(BLOCK)
     row, step = (_U(1), outputs) if transposed else (inputs, _U(1))
     first, to = block * columns, block * columns * inputs
     width = min(columns, outputs - first)
@@ -59,26 +58,28 @@ def _lay_out(block, weight, outputs, inputs, transposed, out):
 
 @compile_outer
 def lay_out(weight, outputs, inputs, transposed, out):
-    """Lay out weight [O, I], or [I, O] if it is `transposed` -> [O / COLUMNS, I, COLUMNS].
+    """Lay out weight [O, I], or [I, O] if it is `transposed` -> [O / BLOCK, I, BLOCK].
 
     The last outputs are filled up with zeros.
     """
     arguments = (weight, outputs, inputs, transposed, out)
-    in_parallel(_lay_out, (outputs + COLUMNS - 1) // COLUMNS, arguments)
+    in_parallel(_lay_out, (outputs + BLOCK - 1) // BLOCK, arguments)
 
 
 @compile_inner(forceinline=True)
 def _add(way, out, out_row, x, block, inputs, rows, width):
-    if way == FLOAT32:
-        add_product(out, out_row, x, inputs, _U(1), block, _U(COLUMNS), inputs, rows, width)
+    if way == FLOAT32 and width == _U(BLOCK):
+        add_block(out, out_row, x, inputs, block, inputs, rows)
+    elif way == FLOAT32:
+        add_product(out, out_row, x, inputs, _U(1), block, _U(BLOCK), inputs, rows, width)
     else:
-        add_pairs(way, out, out_row, x, inputs, block, _U(COLUMNS), inputs, rows)
+        add_pairs(way, out, out_row, x, inputs, block, inputs, rows)
 
 
 @compile_inner
 def _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, out):
     """Compute the columns of a block, of at most ROWS rows that begin at `start`."""
-    columns = _U(COLUMNS)
+    columns = _U(BLOCK)
     rows = min(_U(ROWS), _U(x.shape[0]) // inputs - start)
     at_x, at_weight, at_out = _U(x.ctypes.data), _U(weight.ctypes.data), _U(out.ctypes.data)
     first = block * columns
@@ -103,7 +104,7 @@ def _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, out):
 
 @compile_inner(forceinline=True)
 def _blocks(outputs):
-    return (outputs + _U(COLUMNS) - _U(1)) // _U(COLUMNS)
+    return (outputs + _U(BLOCK) - _U(1)) // _U(BLOCK)
 
 
 @compile_inner
@@ -151,7 +152,7 @@ def multiply(x, weight, bias, inputs, outputs, way, fresh, out):
 
 def allocate_tiles(outputs: int, inputs: int) -> np.ndarray:
     """Memory for a weight of this size that is laid out."""
-    return flat(torch.empty(-(-outputs // COLUMNS) * COLUMNS * inputs))
+    return flat(torch.empty(-(-outputs // BLOCK) * BLOCK * inputs))
 
 
 def laid_out(

@@ -58,11 +58,13 @@ def make_product(
     *,
     name: str = "rolecall_product",
     multiply_add: MultiplyAdd = fused_multiply_add,
+    fetches: bool = False,
 ) -> Callable[..., None]:
     """Return a function for numba, of that many blocks of columns side by side.
 
     It takes out, out_row, a, a_row, a_step, b, b_step, count and rows: out[r, c] += sum of
-    a[r, k] * b[k, c] over k < count, for all r < rows, c < blocks * lanes.
+    a[r, k] * b[k, c] over k < count, for all r < rows, c < blocks * lanes. `fetches`: it asks for
+    the b that follows this one in memory.
     """
 
     def write(
@@ -76,7 +78,7 @@ def make_product(
             operands = (lines[0], out_row, lines[1], a_row, *strides)
             _tile(
                 builder, *operands, rows=number, blocks=blocks, lanes=lanes,
-                multiply_add=multiply_add,
+                multiply_add=multiply_add, fetches=fetches,
             )  # fmt: skip
 
         over_rows(builder, rows, TILE_ROWS, tile)
@@ -99,6 +101,8 @@ TILE_BLOCKS, TILE_ROWS = (2, (8, 4, 2, 1)) if HAS_AVX512 else (1, (6, 4, 2, 1))
 _two_blocks = make_product(2, LANES)
 _one_block = make_product(1, LANES)
 _half_block = make_product(1, LANES // 2)
+BLOCK = 2 * LANES  # columns of a weight that is laid out that stand side by side
+_of_block = make_product(TILE_BLOCKS, LANES, name="rolecall_block", fetches=True)
 
 
 def over_rows(
@@ -125,7 +129,7 @@ def over_rows(
 def _tile(
     builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
     a_step: ir.Value, b: ir.Value, b_step: ir.Value, count: ir.Value, *, rows: int, blocks: int,
-    lanes: int, multiply_add: MultiplyAdd,
+    lanes: int, multiply_add: MultiplyAdd, fetches: bool,
 ) -> None:  # fmt: skip
     starts_a = [moved(builder, a, INDEX(r), a_row) for r in range(rows)]
     starts_b = [moved(builder, b, INDEX(i), INDEX(lanes)) for i in range(blocks)]
@@ -138,7 +142,11 @@ def _tile(
     for target in places:
         fetch(builder, target, is_written=True, level=3)
     pairs = [(a_r, b_i) for a_r in starts_a for b_i in starts_b]
-    sums = add_up(builder, pairs, a_step, b_step, count, lanes=lanes, multiply_add=multiply_add)
+    following = [moved(builder, start, count, b_step) for start in starts_b] if fetches else []
+    sums = add_up(
+        builder, pairs, a_step, b_step, count, lanes=lanes, multiply_add=multiply_add,
+        fetched=following,
+    )  # fmt: skip
     for target, end in zip(places, sums, strict=True):  # read now: the loop need not wait for it
         builder.store(add(builder, builder.load(target, align=4), end), target, align=4)
 
@@ -146,11 +154,12 @@ def _tile(
 def add_up(
     builder: ir.IRBuilder, pairs: Sequence[tuple[ir.Value, ir.Value]], a_step: ir.Value,
     b_step: ir.Value, count: ir.Value, *, lanes: int,
-    multiply_add: MultiplyAdd = fused_multiply_add,
+    multiply_add: MultiplyAdd = fused_multiply_add, fetched: Sequence[ir.Value] = (),
 ) -> list[ir.Value]:  # fmt: skip
     """Return for each pair of addresses (a, b) the sum of a[a_step k] * b[b_step k + c], k < count.
 
-    All sums are added up in one loop, each in the order of k.
+    All sums are added up in one loop, each in the order of k. fetched: addresses from which memory
+    is asked for at the steps of b.
     """
     vector = ir.VectorType(FLOAT, lanes)
     start, zeros = builder.block, ir.Constant(vector, [0.0] * lanes)
@@ -161,6 +170,9 @@ def add_up(
     k = builder.phi(INDEX)
     sums = [builder.phi(vector) for _ in pairs]
     then = []
+    for address in fetched:
+        line = vector_at(builder, moved(builder, address, k, b_step), lanes)
+        fetch(builder, line, is_written=False, level=2)
     for (a, b), one in zip(pairs, sums, strict=True):  # LLVM reads what pairs share once
         pointer = builder.inttoptr(moved(builder, a, k, a_step), FLOAT.as_pointer())
         factor = repeated(builder, builder.load(pointer, align=4), lanes)
@@ -208,3 +220,15 @@ def add_product(out, out_row, a, a_row, a_step, b, b_step, count, rows, columns)
         done += lanes
     if done < columns:
         _half_block(out, out_row, a, a_row, a_step, b, b_step, count, rows)
+
+
+@compile_outer
+def add_block(out, out_row, a, a_row, b, count, rows):
+    """Add to out[r, c] the sum of a[r, k] * b[k, c] over k < count, for BLOCK columns c.
+
+    b has steps of BLOCK numbers and another block stands behind it, which is asked for.
+    """
+    for _ in range(_U(2 // TILE_BLOCKS)):
+        _of_block(out, out_row, a, a_row, _U(1), b, _U(BLOCK), count, rows)
+        out += _U(TILE_BLOCKS * LANES) * NUMBER
+        b += _U(TILE_BLOCKS * LANES) * NUMBER
