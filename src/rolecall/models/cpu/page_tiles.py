@@ -2,7 +2,8 @@
 
 A page alone gives two rows too few sums to keep a processor busy: here the sums of several pages
 are added up at once, and what is written between pages stays in registers. Each sum is the one that
-`tiles` computes, and sums of pages are added in the order of the pages.
+`tiles` computes, and sums of pages are added in the order of the pages. Pages are asked for while
+those before them are multiplied: a processor cannot guess where they are.
 
 Addresses and strides are given as in `tiles`; `pages` says where each page starts, counted in
 numbers behind the first of all keys or values.
@@ -46,7 +47,7 @@ def score_pages(scores, room, queries, rows, keys, pages, first, last, size):
     for p in range(first, last, few):
         _score(
             scores + p * _U(PAGE) * NUMBER, room, queries, size, keys,
-            _U(pages.ctypes.data) + p * _ADDRESS, min(few, last - p), rows,
+            _U(pages.ctypes.data) + p * _ADDRESS, min(few, last - p), last - p, rows,
         )  # fmt: skip
 
 
@@ -60,7 +61,7 @@ def mix_pages(out, scores, room, rows, values, pages, first, last, length, size)
         for c in range(_U(0), wide, columns):
             _mix(
                 out + c * NUMBER, size, scores + p * page * NUMBER, room, values + c * NUMBER,
-                _U(pages.ctypes.data) + p * _ADDRESS, min(few, full - p), rows,
+                _U(pages.ctypes.data) + p * _ADDRESS, min(few, full - p), full - p, rows,
             )  # fmt: skip
     for p in range(first if wide < size else full, last):
         done, count = (wide, page) if p < full else (_U(0), min(page, length - p * page))
@@ -74,6 +75,12 @@ def _page(builder: ir.IRBuilder, start: ir.Value, pages: ir.Value, index: ir.Val
     """Return the address of the page whose start stands at this index of `pages`."""
     pointer = builder.inttoptr(moved(builder, pages, index, INDEX(2)), INDEX.as_pointer())
     return moved(builder, start, builder.load(pointer), INDEX(1))
+
+
+def _following(builder: ir.IRBuilder, page: ir.Value, number: int, available: ir.Value) -> ir.Value:
+    """Return the index of the page so many behind this one, or of the last that there is."""
+    later, last = builder.add(page, INDEX(number)), builder.sub(available, INDEX(1))
+    return builder.select(builder.icmp_unsigned("<", later, last), later, last)
 
 
 def _rows(
@@ -90,7 +97,7 @@ def _pages_at_once(sums: int) -> tuple[int, ...]:
 
 def _write_scores(
     builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
-    keys: ir.Value, pages: ir.Value, count: ir.Value, rows: ir.Value,
+    keys: ir.Value, pages: ir.Value, count: ir.Value, available: ir.Value, rows: ir.Value,
 ) -> None:  # fmt: skip
     def tile(first: ir.Value, number: int) -> None:
         lines = _rows(builder, out, first, out_row, number)
@@ -100,7 +107,14 @@ def _write_scores(
             indices = [builder.add(first_page, INDEX(i)) for i in range(number)]
             blocks = [_page(builder, keys, pages, one) for one in indices]
             pairs = [(start, block) for start in starts for block in blocks]
-            sums = iter(add_up(builder, pairs, INDEX(1), INDEX(PAGE), a_row, lanes=LANES))
+            following = [_following(builder, one, number, available) for one in indices]
+            fetched = [_page(builder, keys, pages, one) for one in following]
+            sums = iter(
+                add_up(
+                    builder, pairs, INDEX(1), INDEX(PAGE), a_row, lanes=LANES, fetched=fetched,
+                    level=3,
+                )
+            )  # fmt: skip
             for line in lines:
                 for one in indices:
                     target = moved(builder, line, one, INDEX(PAGE))
@@ -113,7 +127,7 @@ def _write_scores(
 
 def _write_mixed(
     builder: ir.IRBuilder, out: ir.Value, out_row: ir.Value, a: ir.Value, a_row: ir.Value,
-    values: ir.Value, pages: ir.Value, count: ir.Value, rows: ir.Value,
+    values: ir.Value, pages: ir.Value, count: ir.Value, available: ir.Value, rows: ir.Value,
 ) -> None:  # fmt: skip
     def tile(first: ir.Value, number: int) -> None:
         lines = _rows(builder, out, first, out_row, number)
@@ -129,15 +143,24 @@ def _write_mixed(
 
         def some(first_page: ir.Value, number: int) -> None:
             pairs: list[tuple[ir.Value, ir.Value]] = []
+            fetched: list[ir.Value] = []
+
+            def columns_of(page: ir.Value) -> list[ir.Value]:
+                block = _page(builder, values, pages, page)
+                return [moved(builder, block, INDEX(c), INDEX(LANES)) for c in range(TILE_BLOCKS)]
+
             for i in range(number):
                 p = builder.add(first_page, INDEX(i))
-                block = _page(builder, values, pages, p)
-                columns = [
-                    moved(builder, block, INDEX(c), INDEX(LANES)) for c in range(TILE_BLOCKS)
-                ]
+                columns = columns_of(p)
+                fetched += columns_of(_following(builder, p, number, available))
                 weights = [moved(builder, start, p, INDEX(PAGE)) for start in starts]
                 pairs += [(weight, column) for weight in weights for column in columns]
-            sums = iter(add_up(builder, pairs, INDEX(1), out_row, INDEX(PAGE), lanes=LANES))
+            sums = iter(
+                add_up(
+                    builder, pairs, INDEX(1), out_row, INDEX(PAGE), lanes=LANES, fetched=fetched,
+                    level=3,
+                )
+            )  # fmt: skip
             for _ in range(number):
                 for total in totals:
                     builder.store(add(builder, builder.load(total), next(sums)), total)
@@ -149,11 +172,12 @@ def _write_mixed(
     over_rows(builder, rows, TILE_ROWS, tile)
 
 
-_ADDRESSES = [types.uintp] * 8
+_ADDRESSES = [types.uintp] * 9
 _score = make_function("rolecall_score_pages", _ADDRESSES, _write_scores)
-"""(out, out_row, a, a_row, keys, pages, count, rows): write to out[r, PAGE p + c] the sum of
-a[r, d] * key page p [d, c] over d < a_row, for p < count, c < PAGE."""
+"""(out, out_row, a, a_row, keys, pages, count, available, rows): write to out[r, PAGE p + c] the
+sum of a[r, d] * key page p [d, c] over d < a_row, for p < count, c < PAGE. Pages are asked for ahead
+up to the `available` ones."""
 _mix = make_function("rolecall_mix_pages", _ADDRESSES, _write_mixed)
-"""(out, out_row, a, a_row, values, pages, count, rows): add to out[r, c] the sum of
+"""(out, out_row, a, a_row, values, pages, count, available, rows): add to out[r, c] the sum of
 a[r, PAGE p + t] * value page p [t, c] over t < PAGE, p < count, for c < TILE_BLOCKS * LANES; a row
-of a page has as many numbers as one of `out`."""
+of a page has as many numbers as one of `out`. Pages are asked for ahead as above."""

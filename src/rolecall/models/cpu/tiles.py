@@ -155,11 +155,12 @@ def add_up(
     builder: ir.IRBuilder, pairs: Sequence[tuple[ir.Value, ir.Value]], a_step: ir.Value,
     b_step: ir.Value, count: ir.Value, *, lanes: int,
     multiply_add: MultiplyAdd = fused_multiply_add, fetched: Sequence[ir.Value] = (),
+    level: int = 2,
 ) -> list[ir.Value]:  # fmt: skip
     """Return for each pair of addresses (a, b) the sum of a[a_step k] * b[b_step k + c], k < count.
 
     All sums are added up in one loop, each in the order of k. fetched: addresses from which memory
-    is asked for at the steps of b.
+    is asked for at the steps of b, into caches as `fetch` takes them.
     """
     vector = ir.VectorType(FLOAT, lanes)
     start, zeros = builder.block, ir.Constant(vector, [0.0] * lanes)
@@ -172,7 +173,7 @@ def add_up(
     then = []
     for address in fetched:
         line = vector_at(builder, moved(builder, address, k, b_step), lanes)
-        fetch(builder, line, is_written=False, level=2)
+        fetch(builder, line, is_written=False, level=level)
     for (a, b), one in zip(pairs, sums, strict=True):  # LLVM reads what pairs share once
         pointer = builder.inttoptr(moved(builder, a, k, a_step), FLOAT.as_pointer())
         factor = repeated(builder, builder.load(pointer, align=4), lanes)
