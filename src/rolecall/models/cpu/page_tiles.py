@@ -175,9 +175,9 @@ def _write_mixed(
 _ADDRESSES = [types.uintp] * 9
 _score = make_function("rolecall_score_pages", _ADDRESSES, _write_scores)
 """(out, out_row, a, a_row, keys, pages, count, available, rows): write to out[r, PAGE p + c] the
-sum of a[r, d] * key page p [d, c] over d < a_row, for p < count, c < PAGE. Pages are asked for ahead
-up to the `available` ones."""
+sum of a[r, d] * key page p [d, c] over d < a_row, for p < count, c < PAGE. Of the `available` pages
+some are asked for ahead."""
 _mix = make_function("rolecall_mix_pages", _ADDRESSES, _write_mixed)
 """(out, out_row, a, a_row, values, pages, count, available, rows): add to out[r, c] the sum of
 a[r, PAGE p + t] * value page p [t, c] over t < PAGE, p < count, for c < TILE_BLOCKS * LANES; a row
-of a page has as many numbers as one of `out`. Pages are asked for ahead as above."""
+of a page has as many numbers as one of `out`."""
