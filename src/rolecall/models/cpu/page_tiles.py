@@ -77,7 +77,9 @@ def _page(builder: ir.IRBuilder, start: ir.Value, pages: ir.Value, index: ir.Val
     return moved(builder, start, builder.load(pointer), INDEX(1))
 
 
-def _following(builder: ir.IRBuilder, page: ir.Value, number: int, available: ir.Value) -> ir.Value:
+def _get_following(
+    builder: ir.IRBuilder, page: ir.Value, number: int, available: ir.Value
+) -> ir.Value:
     """Return the index of the page so many behind this one, or of the last that there is."""
     later, last = builder.add(page, INDEX(number)), builder.sub(available, INDEX(1))
     return builder.select(builder.icmp_unsigned("<", later, last), later, last)
@@ -107,7 +109,7 @@ def _write_scores(
             indices = [builder.add(first_page, INDEX(i)) for i in range(number)]
             blocks = [_page(builder, keys, pages, one) for one in indices]
             pairs = [(start, block) for start in starts for block in blocks]
-            following = [_following(builder, one, number, available) for one in indices]
+            following = [_get_following(builder, one, number, available) for one in indices]
             fetched = [_page(builder, keys, pages, one) for one in following]
             sums = iter(
                 add_up(
@@ -145,14 +147,14 @@ def _write_mixed(
             pairs: list[tuple[ir.Value, ir.Value]] = []
             fetched: list[ir.Value] = []
 
-            def columns_of(page: ir.Value) -> list[ir.Value]:
+            def split_columns(page: ir.Value) -> list[ir.Value]:
                 block = _page(builder, values, pages, page)
                 return [moved(builder, block, INDEX(c), INDEX(LANES)) for c in range(TILE_BLOCKS)]
 
             for i in range(number):
                 p = builder.add(first_page, INDEX(i))
-                columns = columns_of(p)
-                fetched += columns_of(_following(builder, p, number, available))
+                columns = split_columns(p)
+                fetched += split_columns(_get_following(builder, p, number, available))
                 weights = [moved(builder, start, p, INDEX(PAGE)) for start in starts]
                 pairs += [(weight, column) for weight in weights for column in columns]
             sums = iter(
