@@ -158,7 +158,6 @@ def test_an_update_holds_what_is_predicted(name, bases, tmp_path):
 
 UPDATE = """
 import sys
-from functools import partial
 from pathlib import Path
 import asyncio
 import numpy as np
