@@ -20,15 +20,13 @@ from numba import types
 from numba.core import cgutils
 
 from rolecall.models.cpu.compiled import compile_inner, compile_outer
-from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.parallel import in_parallel
 from rolecall.models.cpu.tiles import (
     BLOCK,
-    TILE_BLOCKS,
     fetch,
     fused_multiply_add,
     has_feature,
-    make_product,
+    make_block_product,
 )
 from rolecall.models.cpu.vectors import BITS, INDEX, LANES, declare, make_function, moved
 
@@ -90,9 +88,7 @@ def _second_numbers(builder: ir.IRBuilder, pairs: ir.Value) -> ir.Value:
     return builder.bitcast(bits, pairs.type)
 
 
-_by_vectors = make_product(
-    TILE_BLOCKS, LANES, name="rolecall_pairs", multiply_add=_multiply_pairs, fetches=True
-)
+_by_vectors = make_block_product("rolecall_pairs", _multiply_pairs)
 
 
 def _call(builder: ir.IRBuilder, name: str, *arguments: ir.Value) -> None:
@@ -201,10 +197,7 @@ def add_pairs(way, out, out_row, a, a_row, b, count, rows):
     if HAS_AMX and way == AMX:  # without AMX it is not compiled
         _by_amx(out, out_row, a, a_row, b, count, rows)
         return
-    for _ in range(_U(2 // TILE_BLOCKS)):
-        _by_vectors(out, out_row, a, a_row, _U(1), b, _U(BLOCK), count, rows)
-        out += _U(TILE_BLOCKS * LANES) * NUMBER
-        b += _U(TILE_BLOCKS * LANES) * NUMBER
+    _by_vectors(out, out_row, a, a_row, b, count, rows)
 
 
 @compile_inner(forceinline=True)
