@@ -102,8 +102,7 @@ def make_block_product(name: str, multiply_add: MultiplyAdd) -> Callable[..., No
                 _tile(
                     builder, moved(builder, out_part, first, out_row), out_row,
                     moved(builder, a, first, a_row), a_row, one, b_part, step, count, rows=number,
-                    blocks=TILE_BLOCKS, lanes=LANES, multiply_add=multiply_add,
-                    fetched=lines,
+                    blocks=TILE_BLOCKS, lanes=LANES, multiply_add=multiply_add, fetched=lines,
                     fetched_step=builder.udiv(rounded_up, rows),
                 )  # fmt: skip
 
