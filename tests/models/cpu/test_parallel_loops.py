@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import get_num_threads, njit, set_num_threads
 
 from rolecall.models.cpu.parallel import in_parallel
 
@@ -24,6 +24,32 @@ def test_the_body_is_called_once_for_each_index(number):
     found = np.zeros(1001, np.int64)
     count(found, number)
     assert found.tolist() == [2] * number + [0] * (1001 - number)
+
+
+@njit
+def _wait_for_others(index, called):
+    """Let the first call wait until all others are done, at most some seconds."""
+    turns = 0
+    while index == 0 and called.sum() < len(called) - 1 and turns < 10**9:
+        turns += 1
+    called[index] = 1 if turns < 10**9 else 2
+
+
+@njit
+def wait_for_others(called):
+    in_parallel(_wait_for_others, len(called), (called,))
+
+
+@pytest.mark.skipif(get_num_threads() < 2, reason="one processor runs one thread")
+def test_a_thread_takes_from_the_share_of_one_that_is_busy():
+    """The first call, and those behind it in its share, belong to one thread."""
+    before, called = get_num_threads(), np.zeros(64, np.int64)
+    try:
+        set_num_threads(2)
+        wait_for_others(called)
+    finally:
+        set_num_threads(before)
+    assert called.tolist() == [1] * 64
 
 
 @njit

@@ -4,6 +4,10 @@ numba's own `prange` compiles the body of a loop three times: where it stands, a
 thread, and with what calls that. The loops here are long, and a first run compiled for 54 seconds;
 now it does for 23 (measured). The body is a function of its own, which is compiled into its caller,
 and the loop over its calls is numba's, one for all bodies.
+
+Each thread begins with a share of the loop, the same one in each loop of this length, whose data
+its cache may hold. A thread whose share is done takes from the shares of others, where `prange`
+waits for the slowest: attention over prompts took 1.03 to 1.06 times as long with it (measured).
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import add_symbol
-from numba import prange, types
+from numba import get_num_threads, prange, types
 from numba.core import cgutils, compiler
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 _WORD, _FLAG = ir.IntType(64), ir.IntType(8)
 _TASK = ir.FunctionType(ir.VoidType(), [_WORD, _WORD])  # of its arguments' address, and an index
+SHARES = 32  # most that a loop is divided into
+LINE = 64  # bytes of a processor's cache that threads cannot write at once
 _LOOP = "rolecall_loop"
 
 
@@ -48,9 +54,64 @@ def _call(typing, task, arguments, index):
     return types.void(*[types.uintp] * 3), generate
 
 
+@intrinsic
+def count_threads(typing):
+    """Return the number of threads of a loop; a caller of numba's own function is not kept."""
+
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
+        get_num_threads()  # which tells LLVM where the function is
+        context.active_code_library._reload_init.add(get_num_threads)
+        kind = ir.FunctionType(_WORD, [])
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, kind, "get_num_threads"), []
+        )
+
+    return types.uintp(), generate
+
+
+@intrinsic
+def _counters(typing):
+    """Return the address of SHARES numbers that are 0, each in a cache line of its own."""
+
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
+        room = cgutils.alloca_once(builder, ir.ArrayType(_WORD, SHARES * LINE // 8))
+        for i in range(SHARES):
+            builder.store(_WORD(0), cgutils.gep_inbounds(builder, room, 0, i * LINE // 8))
+        return builder.ptrtoint(room, _WORD)
+
+    return types.uintp(), generate
+
+
+@intrinsic
+def _increment(typing, address):
+    """Add 1 to the number at this address, which threads share; return what it was."""
+
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, given: Sequence[ir.Value]
+    ) -> ir.Value:
+        pointer = builder.inttoptr(given[0], _WORD.as_pointer())
+        return builder.atomic_rmw("add", pointer, _WORD(1), "monotonic")
+
+    return types.uintp(types.uintp), generate
+
+
 def _loop(task: int, arguments: int, count: int) -> None:
-    for index in prange(count):
-        _call(task, arguments, np.uintp(index))
+    threads = count_threads()
+    shares = min(threads, np.uintp(SHARES))
+    counters = _counters()
+    for thread in prange(threads):
+        for turn in range(shares):
+            share = (np.uintp(thread) + np.uintp(turn)) % shares
+            first, end = count * share // shares, count * (share + np.uintp(1)) // shares
+            index = first
+            while index < end:
+                index = first + _increment(counters + share * np.uintp(LINE))
+                if index < end:
+                    _call(task, arguments, index)
 
 
 @cache
