@@ -104,7 +104,7 @@ def test_states_are_rounded_to_bfloat16_as_pytorch_rounds_them():
     assert torch.equal(rounded.nan_to_num(), x.to(torch.bfloat16).nan_to_num())
 
 
-@pytest.mark.parametrize("rows", [1, 127, 300])
+@pytest.mark.parametrize("rows", [0, 1, 127, 256, 300])
 @pytest.mark.parametrize("number", [2, 3])
 def test_products_together_have_the_bits_of_each_alone(rows, number):
     random = torch.Generator().manual_seed(rows)

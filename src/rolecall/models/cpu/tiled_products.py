@@ -77,10 +77,9 @@ def _add(way, out, out_row, x, block, inputs, rows, width):
 
 
 @compile_inner
-def _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, out):
-    """Compute the columns of a block, of at most ROWS rows that begin at `start`."""
+def _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, rows, out):
+    """Compute the columns of a block, of so many rows that begin at `start`."""
     columns = _U(BLOCK)
-    rows = min(_U(ROWS), _U(x.shape[0]) // inputs - start)
     at_x, at_weight, at_out = _U(x.ctypes.data), _U(weight.ctypes.data), _U(out.ctypes.data)
     first = block * columns
     width, to = min(columns, outputs - first), start * outputs + first
@@ -108,14 +107,15 @@ def _blocks(outputs):
 
 
 @compile_inner
-def _multiply_item(item, x, products, number, blocks, inputs, way, fresh):
-    """Compute the columns of one block of one product for ROWS rows."""
-    start, block, p = item // blocks * _U(ROWS), item % blocks, _U(0)
+def _multiply_item(item, x, products, number, blocks, inputs, way, fresh, most):
+    """Compute the columns of one block of one product for `most` rows."""
+    start, block, p = item // blocks * most, item % blocks, _U(0)
     while p + _U(1) < number and block >= _blocks(products[p][2]):
         block -= _blocks(products[p][2])
         p += _U(1)
     weight, bias, outputs, out = products[p]
-    _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, out)
+    rows = min(most, _U(x.shape[0]) // inputs - start)
+    _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, rows, out)
 
 
 @compile_outer
@@ -130,11 +130,14 @@ def multiply_together(x, products, number, inputs, way, fresh):
 
     Not `fresh`: a product is added to the numbers in its `out`.
     """
-    blocks = _U(0)
+    rows, blocks = _U(len(x)) // _U(inputs), _U(0)
+    if rows == _U(0):
+        return
     for p in range(number):
         blocks += _blocks(products[p][2])
-    pieces = (_U(len(x)) // _U(inputs) + _U(ROWS) - _U(1)) // _U(ROWS)
-    arguments = (x, products, _U(number), blocks, _U(inputs), way, fresh)
+    pieces = (rows + _U(ROWS) - _U(1)) // _U(ROWS)
+    most = ((rows + pieces - _U(1)) // pieces + _U(7)) // _U(8) * _U(8)  # tiles have 8 at most
+    arguments = (x, products, _U(number), blocks, _U(inputs), way, fresh, most)
     in_parallel(_multiply_item, pieces * blocks, arguments)
 
 
