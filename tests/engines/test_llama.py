@@ -11,6 +11,7 @@ from rolecall.models.attention.kv_cache import Cache, Paged
 from rolecall.models.cpu.fused_layers import Gated
 from rolecall.models.language_model import make_mixture, mixed_logits
 from rolecall.models.loading import with_adapters
+from rolecall_lab.bench.small_models import random_model
 from tests.toy import language_model
 
 
@@ -41,6 +42,22 @@ def test_the_known_families_are_taken_and_their_logits_are_the_same(any_model_fo
     )
     ours = logits(model, lambda t, layout, keep: plain.logits(t, layout, keep=keep))
     assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
+
+
+def test_a_token_has_the_same_bits_in_a_pass_of_few_tokens_and_of_many(tmp_path):
+    """Threads share the tokens of the one, and the columns of weights in the other."""
+    model = language_model(random_model(tmp_path, "s"))
+    plain = llama_pass.plain(model)
+    assert plain is not None
+    torch.manual_seed(0)
+    tokens = torch.randint(0, model.vocabulary, (120,))
+
+    def compute(tokens):
+        layout = plain.rows(torch.full((len(tokens) // 3,), 3))
+        return plain.logits(tokens, layout, keep=torch.arange(len(tokens)))
+
+    many = compute(tokens)
+    assert torch.equal(torch.cat([compute(few) for few in tokens.split(6)]), many)
 
 
 @pytest.mark.parametrize("owners", [["one"] * 3, ["one", "two", "one"], ["two", "few", "few"]])

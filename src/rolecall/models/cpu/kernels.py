@@ -117,10 +117,11 @@ def norm_rope(x, n, weight, eps, cos, sin, c, size, out, o):
 
 
 @compile_inner
-def _rope_and_cache(
+def rope_and_cache_row(
     i, query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
     heads, kv_heads, size,
 ):  # fmt: skip
+    """Do for token i what `rope_and_cache` does for all."""
     c = _U(position[i]) * size
     for h in range(heads):
         n = (i * heads + h) * size
@@ -144,7 +145,7 @@ def rope_and_cache(
         query, key, value, query_weight, key_weight, eps, cos, sin, position, keys, values, slot,
         _U(heads), _U(kv_heads), _U(size),
     )  # fmt: skip
-    in_parallel(_rope_and_cache, slot.shape[0], arguments)
+    in_parallel(rope_and_cache_row, slot.shape[0], arguments)
 
 
 @compile_inner(fastmath=MATH)

@@ -118,6 +118,17 @@ def _multiply_item(item, x, products, number, blocks, inputs, way, fresh, most):
     _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, rows, out)
 
 
+@compile_inner
+def multiply_rows(start, rows, x, product, inputs, way, fresh):
+    """Compute all columns of so many rows that begin at `start`, in the calling thread.
+
+    product: as `multiply_together` takes it.
+    """
+    weight, bias, outputs, out = product
+    for block in range(_blocks(outputs)):
+        _multiply(block, x, weight, bias, inputs, outputs, way, fresh, start, rows, out)
+
+
 @compile_outer
 def multiply_together(x, products, number, inputs, way, fresh):
     """Multiply x [N, I] by the weights of some products in one loop of all threads.
