@@ -102,17 +102,36 @@ class Paged:
         self, table: Tensor, starts: Tensor, counts: Tensor | None = None, *, cache: Cache
     ) -> None:
         self.cache, self.table, self.starts = cache, table, starts
-        rows = torch.arange(len(starts), device=starts.device)
-        if counts is None:
-            self.counts, self.first = torch.ones_like(starts), rows
-            self.row, self.position = rows, starts
+        self.counts = torch.ones_like(starts) if counts is None else counts
+        # [N] of each new token its row, its position in the row, and its place in the cache.
+        if starts.device.type == "cpu":
+            self.row, self.position, self.slot = self._locate_in_loop()
         else:
-            self.counts, self.first = counts, counts.cumsum(0) - counts  # of each row's tokens
-            self.row = rows.repeat_interleave(counts)
-            index = torch.arange(len(self.row), device=starts.device)
-            self.position = index - (self.first - starts)[self.row]
-        page = table[self.row, self.position // PAGE].long()
-        self.slot = page * PAGE + self.position % PAGE  # [N]
+            self.row, self.position, self.slot = self._locate()
+
+    def _locate(self) -> tuple[Tensor, Tensor, Tensor]:
+        rows = torch.arange(len(self.starts), device=self.starts.device)
+        row = rows.repeat_interleave(self.counts)
+        index = torch.arange(len(row), device=row.device)
+        position = index - (self.first - self.starts)[row]
+        page = self.table[row, position // PAGE].long()
+        return row, position, page * PAGE + position % PAGE
+
+    def _locate_in_loop(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Do the same on a CPU, where a dozen tensor operations cost more than this loop."""
+        starts, counts = self.starts.numpy(), self.counts.numpy()
+        table = np.ascontiguousarray(self.table.numpy(), np.int32)
+        row, position, slot = (np.empty(counts.sum(), np.int64) for _ in range(3))
+        paged_attention.locate(
+            table.reshape(-1), table.shape[1], np.ascontiguousarray(starts),
+            np.ascontiguousarray(counts), row, position, slot,
+        )  # fmt: skip
+        return torch.from_numpy(row), torch.from_numpy(position), torch.from_numpy(slot)
+
+    @cached_property
+    def first(self) -> Tensor:
+        """[R] the index of each row's first new token."""
+        return self.counts.cumsum(0) - self.counts
 
     def attend(
         self,

@@ -28,6 +28,21 @@ NO_RULE = (UNLIMITED, _F(0.0), np.zeros(0, np.float32))  # window, softcap, sink
 
 
 @compile_outer
+def locate(table, width, starts, counts, row, position, slot):
+    """Write of each new token its row, its position in it, and its place page * PAGE + offset.
+
+    table [R, width]: the pages of each row; starts, counts [R]: the positions that are filled, and
+    the number of new tokens; row, position, slot [N].
+    """
+    i = 0
+    for r in range(len(starts)):
+        for p in range(starts[r], starts[r] + counts[r]):
+            row[i], position[i] = r, p
+            slot[i] = np.int64(table[r * width + p // PAGE]) * PAGE + p % PAGE
+            i += 1
+
+
+@compile_outer
 def groups(table, row, position, order):
     """Return where groups of at most TOKENS begin in `order`, and the pages that each shares.
 

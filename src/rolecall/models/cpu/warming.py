@@ -44,8 +44,8 @@ TRAINING = (
 SAMPLING = (
     bfloat16_tiles.add_pairs, bfloat16_tiles.round_to_pairs, kernels.draw, kernels.gate,
     kernels.note, kernels.rope, kernels.rope_and_cache, kernels.write, paged_attention.attend,
-    paged_attention.groups, tiled_layers.compute, tiled_products.lay_out, tiled_products.multiply,
-    tiled_products.multiply_together, tiles.add_product,
+    paged_attention.groups, paged_attention.locate, tiled_layers.compute, tiled_products.lay_out,
+    tiled_products.multiply, tiled_products.multiply_together, tiles.add_product,
 )  # fmt: skip
 
 
