@@ -75,8 +75,8 @@ divided by the time of the run. Rows with 135 million weights or more reach 68 %
 models a third to two thirds. Profiles on an Intel Xeon (family 6, model 207, two cores) show where
 the rest goes:
 
-- **team-rollout-s**: a quarter of the time is Python around 284 passes and 640 turns, in many
-  functions of at most 2 % each. In the loop over the layers, attention takes about 40 %. A thread's
+- **team-rollout-s**: a third of the time is Python around 284 passes and 640 turns, in many
+  functions of at most 3 % each. In the loop over the layers, attention takes about 40 %. A thread's
   attention reaches 65 to 75 GFLOP/s while keys and values lie in its second cache. Those of 256
   episodes are 40 MB and more, so they come from the third: attention then reads 30 to 36 GB/s, of
   41 that two threads reach on one long array. Products of width 128 reach 150 to 200 GFLOP/s.
