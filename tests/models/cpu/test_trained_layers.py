@@ -16,7 +16,7 @@ from rolecall.config.schema import Adapter
 from rolecall.models.attention.layouts import Rows
 from rolecall.models.attention.prefix_tree import PrefixTreeAttention
 from rolecall.models.cpu import trained_layer
-from rolecall.models.cpu.layer_loops import ROWS, rows_at_once
+from rolecall.models.cpu.parallel import ROWS, rows_at_once
 from rolecall.models.cpu.trained_layer import Begin, Finish, Whole
 from rolecall.models.loading import load_model, load_tokenizer, with_adapters
 from tests.toy import CPU

@@ -27,21 +27,11 @@ from rolecall.models.cpu.kernels import (
     norm_row_backward,
 )
 from rolecall.models.cpu.loop_memory import give_back, taken
-from rolecall.models.cpu.parallel import in_parallel
+from rolecall.models.cpu.parallel import in_parallel, rows_at_once
 from rolecall.models.cpu.tiles import BLOCK, add_block, add_product
 
-ROWS = 128  # tokens that are computed at once, at most
 _U = np.uintp
 _F = np.float32
-
-
-@compile_inner(forceinline=True)
-def rows_at_once(number, threads):
-    """Return how many of so many tokens a block has: all threads get as many blocks."""
-    each = _U(threads) * _U(ROWS)
-    blocks = max(_U(1), (_U(number) + each - _U(1)) // each * _U(threads))
-    rows = (_U(number) + blocks - _U(1)) // blocks
-    return max(_U(1), (rows + _U(3)) // _U(4)) * _U(4)  # tiles have 4 or more
 
 
 @compile_inner(forceinline=True)

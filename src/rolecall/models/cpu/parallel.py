@@ -24,7 +24,7 @@ from numba.core import cgutils, compiler
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from rolecall.models.cpu.compiled import kept_callback
+from rolecall.models.cpu.compiled import compile_inner, kept_callback
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext
@@ -39,6 +39,8 @@ _TASK = ir.FunctionType(ir.VoidType(), [_WORD, _WORD])  # of its arguments' addr
 SHARES = 32  # most that a loop is divided into
 LINE = 64  # bytes of a processor's cache that threads cannot write at once
 _LOOP = "rolecall_loop"
+ROWS = 128  # that are computed at once, at most, so that they stay in the cache
+_U = np.uintp
 
 
 @intrinsic
@@ -69,6 +71,15 @@ def count_threads(typing):
         )
 
     return types.uintp(), generate
+
+
+@compile_inner(forceinline=True)
+def rows_at_once(number, threads):
+    """Return how many of so many rows a block has: all threads get as many blocks."""
+    each = _U(threads) * _U(ROWS)
+    blocks = max(_U(1), (_U(number) + each - _U(1)) // each * _U(threads))
+    rows = (_U(number) + blocks - _U(1)) // blocks
+    return max(_U(1), (rows + _U(3)) // _U(4)) * _U(4)  # tiles have 4 or more
 
 
 @intrinsic

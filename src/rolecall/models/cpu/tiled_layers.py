@@ -27,10 +27,9 @@ from rolecall.models.cpu.kernels import (
     rope_and_cache,
     rope_and_cache_row,
 )
-from rolecall.models.cpu.layer_loops import rows_at_once
 from rolecall.models.cpu.loop_memory import view
 from rolecall.models.cpu.paged_attention import attend
-from rolecall.models.cpu.parallel import count_threads, in_parallel
+from rolecall.models.cpu.parallel import count_threads, in_parallel, rows_at_once
 from rolecall.models.cpu.tiled_products import multiply, multiply_rows, multiply_together
 
 # As many tokens as make it worth that each thread reads all weights of a layer, and not a share of

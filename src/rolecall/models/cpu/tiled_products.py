@@ -27,10 +27,9 @@ from rolecall.models.cpu.compiled import compile_inner, compile_outer
 from rolecall.models.cpu.elementary import NUMBER
 from rolecall.models.cpu.kernels import flat
 from rolecall.models.cpu.loop_memory import give_back, zeros
-from rolecall.models.cpu.parallel import in_parallel
+from rolecall.models.cpu.parallel import in_parallel, rows_at_once
 from rolecall.models.cpu.tiles import BLOCK, add_block, add_product
 
-ROWS = 128  # of states that are computed at once, so that they stay in the cache
 # A weight is laid out in pieces of this many inputs and outputs. The rows of a piece are read at
 # the same time, so their memory is fetched at the same time, and each of them is read for long
 # enough to be fetched ahead. One row after another took 3 to 5 times as long (measured).
@@ -142,12 +141,10 @@ def multiply_together(x, products, number, inputs, way, fresh):
     Not `fresh`: a product is added to the numbers in its `out`.
     """
     rows, blocks = _U(len(x)) // _U(inputs), _U(0)
-    if rows == _U(0):
-        return
     for p in range(number):
         blocks += _blocks(products[p][2])
-    pieces = (rows + _U(ROWS) - _U(1)) // _U(ROWS)
-    most = ((rows + pieces - _U(1)) // pieces + _U(7)) // _U(8) * _U(8)  # tiles have 8 at most
+    most = rows_at_once(rows, 1)
+    pieces = (rows + most - _U(1)) // most
     arguments = (x, products, _U(number), blocks, _U(inputs), way, fresh, most)
     in_parallel(_multiply_item, pieces * blocks, arguments)
 
