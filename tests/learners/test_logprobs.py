@@ -46,6 +46,39 @@ def test_chunks_give_the_numbers_and_gradients_of_the_whole(entropy):
         assert alike(chunks, whole)
 
 
+@pytest.mark.parametrize("loops", [True, False], ids=["numba", "torch"])
+@pytest.mark.parametrize("entropy", [None, "value"])
+def test_logits_give_the_numbers_and_gradients_of_float64(entropy, loops, monkeypatch):
+    if not loops:
+        monkeypatch.setattr(logprobs, "runs_on_numba", lambda logits: False)
+    _, _, ids, temperature = given()
+    logits = (8 * torch.randn(ROWS, VOCABULARY)).requires_grad_()
+    sampled, entropies = logprobs.logits_to_logprobs(logits, ids, temperature, entropy=entropy)
+    (sampled * torch.linspace(-1, 1, ROWS)).sum().backward()
+    exact = logits.detach().double().requires_grad_()
+    every = (exact / temperature.double()[:, None]).log_softmax(-1)
+    wanted = every.gather(-1, ids[:, None])[:, 0]
+    (wanted * torch.linspace(-1, 1, ROWS)).sum().backward()
+    assert alike(sampled, wanted)
+    assert alike(logits.grad, exact.grad)
+    if entropy is not None:
+        every = every.detach()
+        assert alike(entropies, -(every.exp() * every).sum(-1))
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_broken_logits_give_broken_numbers_of_their_row_alone(broken):
+    _, _, ids, temperature = given()
+    logits = torch.randn(ROWS, 1_000)
+    logits[5, 700] = broken
+    logits.requires_grad_()
+    found = logprobs.logits_to_logprobs(logits, ids % 1_000, temperature, entropy="value")
+    found[0].sum().backward()
+    for numbers in (*found, logits.grad):
+        finite = numbers.isfinite().view(ROWS, -1).all(1)
+        assert [row for row, is_finite in enumerate(finite) if not is_finite] == [5]
+
+
 class Largest(TorchDispatchMode):
     """The most elements that one tensor had."""
 
@@ -118,7 +151,7 @@ def test_an_adapter_is_off_in_chunks_too(model_folder, monkeypatch):
 def test_a_frozen_head_gives_the_numbers_and_gradients_of_float64(rows, loops, monkeypatch):
     """And holds the logits of one chunk, none of them for the backward pass."""
     if not loops:
-        monkeypatch.setattr(frozen_head, "runs_on_numba", lambda logits: False)
+        monkeypatch.setattr(logprobs, "runs_on_numba", lambda logits: False)
     head, states, ids, temperature = given()
     head.requires_grad_(False)
     with Largest() as largest:

@@ -17,9 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import Linear, Module
 
-from rolecall.learners.logprobs import Entropy, measure_entropies
-from rolecall.models.cpu import kernels
-from rolecall.models.cpu.kernels import flat, runs_on_numba
+from rolecall.learners.logprobs import Entropy, become_slopes
 from rolecall.models.exact_head import has_mixed_product
 
 if TYPE_CHECKING:
@@ -52,19 +50,21 @@ class _OfFrozenHead(Function):
     @staticmethod
     def forward(
         ctx: FunctionContext, states: Tensor, head: Linear, ids: Tensor, temperature: Tensor,
-        rows: int, vocabulary: int, has_entropies: bool,
+        rows: int, vocabulary: int, with_entropies: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         logprobs = torch.empty_like(ids, dtype=torch.float32)
-        entropies = torch.empty_like(logprobs if has_entropies else logprobs[:0])
+        entropies = torch.empty_like(logprobs if with_entropies else logprobs[:0])
         slopes = torch.empty_like(states) if ctx.needs_input_grad[0] else None
         mixed = has_mixed_product(states, head.weight)
         weight = head.weight[:vocabulary] if mixed else head.weight[:vocabulary].float()
         for start in range(0, len(ids), rows):
             chunk = slice(start, start + rows)
             logits = head(states[chunk])[:, :vocabulary].float().contiguous()
-            if has_entropies:
-                entropies[chunk] = measure_entropies(logits, temperature[chunk])
-            logprobs[chunk] = become_slopes(logits, ids[chunk], temperature[chunk])
+            logprobs[chunk], measured = become_slopes(
+                logits, ids[chunk], temperature[chunk], with_entropies=with_entropies
+            )
+            if measured is not None:
+                entropies[chunk] = measured
             if slopes is not None:
                 slopes[chunk] = logits.to(weight.dtype) @ weight
         if slopes is not None:
@@ -77,20 +77,3 @@ class _OfFrozenHead(Function):
     def backward(ctx: FunctionContext, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (slopes,) = ctx.saved_tensors
         return slopes * grad[:, None].to(slopes.dtype), None, None, None, None, None, None
-
-
-def become_slopes(logits: Tensor, ids: Tensor, temperature: Tensor) -> Tensor:
-    """Return log-probs of the tokens [M]; the logits [M, V] become the gradients of each by its
-    logits.
-    """
-    if runs_on_numba(logits):
-        kernels.use_threads()
-        logprobs, size = torch.empty_like(temperature), logits.shape[1]
-        kernels.slopes(flat(logits), flat(ids), flat(temperature), size, flat(logprobs))
-        return logprobs
-    scale = 1.0 / temperature[:, None]
-    total = logits.mul_(scale).logsumexp(-1, keepdim=True)
-    logprobs = (logits.gather(-1, ids[:, None]) - total)[:, 0]
-    logits.sub_(total).exp_().mul_(-scale)
-    logits.scatter_add_(-1, ids[:, None], scale)
-    return logprobs

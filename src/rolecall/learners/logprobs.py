@@ -8,11 +8,20 @@ Legend: M = sampled tokens, V = vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
+
+from rolecall.models.cpu import kernels
+from rolecall.models.cpu.kernels import flat, runs_on_numba
+
+if TYPE_CHECKING:
+    from rolecall.models.autograd.function_context import FunctionContext
+
 
 LARGEST_LOGITS = 2**26  # that are held at once, 256 MB in float32
 # Logits whose entropies are computed at once: as many as stay in a processor's cache, and more on a
@@ -28,7 +37,11 @@ def logits_to_logprobs(
     """Return the log-prob of tokens [M] under logits [M, V] / temperature [M], and the entropies
     [M].
     """
-    scaled = logits.float() / temperature[:, None]
+    logits = logits.float()
+    if runs_on_numba(logits) and entropy != "gradient":
+        sampled, entropies = _Sampled.apply(logits, ids, temperature, entropy == "value")
+        return sampled, None if entropy is None else entropies
+    scaled = logits / temperature[:, None]
     # Not log_softmax, which would keep one more number for every token of the vocabulary.
     total = scaled.logsumexp(-1)
     sampled = scaled.gather(-1, ids[:, None])[:, 0] - total
@@ -38,6 +51,51 @@ def logits_to_logprobs(
         return sampled, measure_entropies(logits, temperature)
     logprobs = scaled.log_softmax(-1)
     return sampled, -(logprobs.exp() * logprobs).sum(-1)
+
+
+class _Sampled(Function):
+    """Computes the gradients by the logits with the log-probs, which takes one exponential."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionContext, logits: Tensor, ids: Tensor, temperature: Tensor, with_entropies: bool
+    ) -> tuple[Tensor, Tensor]:
+        slopes = logits.clone(memory_format=torch.contiguous_format)
+        logprobs, entropies = become_slopes(slopes, ids, temperature, with_entropies=with_entropies)
+        if entropies is None:
+            entropies = logprobs.new_empty(0)
+        ctx.save_for_backward(slopes)
+        ctx.mark_non_differentiable(entropies)
+        return logprobs, entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionContext, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        (slopes,) = ctx.saved_tensors
+        return slopes * grad[:, None], None, None, None
+
+
+def become_slopes(
+    logits: Tensor, ids: Tensor, temperature: Tensor, *, with_entropies: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return log-probs of the tokens [M], and the entropies [M] if they are wanted; the logits
+    [M, V] become the gradients of each log-prob by its logits.
+    """
+    if runs_on_numba(logits):
+        kernels.use_threads()
+        logprobs, size = torch.empty_like(temperature), logits.shape[1]
+        entropies = torch.empty_like(logprobs if with_entropies else logprobs[:0])
+        kernels.slopes(
+            flat(logits), flat(ids), flat(temperature), size, flat(logprobs), flat(entropies)
+        )
+        return logprobs, entropies if with_entropies else None
+    measured = measure_entropies(logits, temperature) if with_entropies else None
+    scale = 1.0 / temperature[:, None]
+    total = logits.mul_(scale).logsumexp(-1, keepdim=True)
+    logprobs = (logits.gather(-1, ids[:, None]) - total)[:, 0]
+    logits.sub_(total).exp_().mul_(-scale)
+    logits.scatter_add_(-1, ids[:, None], scale)
+    return logprobs, measured
 
 
 @torch.no_grad()

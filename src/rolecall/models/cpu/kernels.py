@@ -218,18 +218,29 @@ def note(
 
 
 @compile_inner(fastmath=MATH)
-def _slopes(i, logits, ids, temperature, size, logprobs):
+def _slopes(i, logits, ids, temperature, size, logprobs, entropies):
     start, block = i * size, _U(256)
     chosen = start + _U(ids[i])
     most = largest(_U(logits.ctypes.data) + start * NUMBER, size)
     factor = _F(1.0) / temperature[i]
-    logprob, total = np.float64((logits[chosen] - most) * factor), 0.0
-    for first in range(_U(0), size, block):
-        length = min(block, size - first)
-        for v in range(start + first, start + first + length):
-            logits[v] = (logits[v] - most) * factor
-        total += np.float64(exponentials(logits, start + first, length, _F(0.0)))
+    with_entropies = entropies.shape[0] > 0
+    logprob, total, weighted = np.float64((logits[chosen] - most) * factor), 0.0, 0.0
+    scores = taken(block, np.float32)
+    for first in range(start, start + size, block):
+        length = min(block, start + size - first)
+        for v in range(length):
+            scores[v] = (logits[first + v] - most) * factor
+            logits[first + v] = scores[v]
+        total += np.float64(exponentials(logits, first, length, _F(0.0)))
+        if with_entropies:
+            products = _F(0.0)
+            for v in range(length):
+                products += scores[v] * logits[first + v]
+            weighted += np.float64(products)
+    give_back(scores)
     logprobs[i] = logprob - np.log(total)
+    if with_entropies:
+        entropies[i] = np.log(total) - weighted / total
     share = _F(np.float64(factor) / total)
     for v in range(start, start + size):
         logits[v] *= -share
@@ -237,12 +248,14 @@ def _slopes(i, logits, ids, temperature, size, logprobs):
 
 
 @compile_outer
-def slopes(logits, ids, temperature, size, logprobs):
+def slopes(logits, ids, temperature, size, logprobs, entropies):
     """Write log-probs [N] of the ids; logits [N, size] become the gradients of each by its logits.
 
-    Sums are float64, made of blocks.
+    entropies [N] are those of the logits, in nats; empty where they are not wanted. Sums are
+    float64, made of blocks.
     """
-    in_parallel(_slopes, ids.shape[0], (logits, ids, temperature, _U(size), logprobs))
+    arguments = (logits, ids, temperature, _U(size), logprobs, entropies)
+    in_parallel(_slopes, ids.shape[0], arguments)
 
 
 @compile_inner

@@ -37,9 +37,9 @@ from rolecall.runtime.progress import Activity
 TOKENS, HEADS, KV_HEADS, SIZE, WIDTH, INNER = 24, 4, 2, 8, 32, 48
 EPS = 1e-6
 TRAINING = (
-    kernels.norm, kernels.norm_backward, layer_loops.begin, layer_loops.begin_backward,
-    layer_loops.finish, layer_loops.finish_backward, tree_attention.lay_out,
-    tree_attention.forward, tree_attention.backward,
+    kernels.norm, kernels.norm_backward, kernels.slopes, layer_loops.begin,
+    layer_loops.begin_backward, layer_loops.finish, layer_loops.finish_backward,
+    tree_attention.lay_out, tree_attention.forward, tree_attention.backward,
 )  # fmt: skip
 SAMPLING = (
     bfloat16_tiles.add_pairs, bfloat16_tiles.round_to_pairs, kernels.draw, kernels.gate,
@@ -78,7 +78,7 @@ def compiling(process: subprocess.Popen[bytes]) -> Activity:
 
 
 def compile_all() -> None:
-    """Forward and backward of a layer on a prefix tree, and of a norm behind it."""
+    """Forward and backward of a layer on a prefix tree, of a norm behind it, and of log-probs."""
 
     def some(*shape: int) -> Tensor:
         return torch.randn(shape, requires_grad=True)
@@ -96,6 +96,10 @@ def compile_all() -> None:
     inner = [some(*shape) for shape in shapes]
     out = Finish.apply(states, mixed, EPS, some(WIDTH), *inner, *[None] * 4)
     RootMeanSquare.apply(out, some(WIDTH), EPS).sum().backward()
+    numbers = [torch.ones(TOKENS) for _ in range(3)]
+    ids = torch.zeros(TOKENS, dtype=torch.long)
+    logits, *results = (kernels.flat(part) for part in (some(TOKENS, WIDTH), *numbers))
+    kernels.slopes(logits, kernels.flat(ids), results[0], WIDTH, *results[1:])
 
 
 def main() -> None:
