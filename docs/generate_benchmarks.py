@@ -71,7 +71,7 @@ FLOOR_HEAD = """
 pass of our side, and measures how fast the machine multiplies matrices of the model's size and
 reads memory. The floor is the time that the operations or the bytes take at least, whichever is
 longer; an update counts as three forward passes, with an adapter as two. The share is the floor
-divided by the time of the run. Rows with 135 million weights or more reach 68 % to 86 %, smaller
+divided by the time of the run. Rows with 135 million weights or more reach 73 % to 86 %, smaller
 models a third to two thirds. Profiles on an Intel Xeon (family 6, model 207, two cores) show where
 the rest goes:
 
