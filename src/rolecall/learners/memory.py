@@ -21,9 +21,6 @@ from rolecall.models.devices import is_gpu
 from rolecall.models.memory_needs import BYTES, HOST, MOMENTS, Need, Phase, make_need
 from rolecall.models.sizes import Size
 
-LOGITS_HELD = 5  # copies of a chunk's logits that its backward pass holds at once
-LOGITS_LOST = 4  # copies that would fill the holes that they leave in the heap of a CPU's process
-
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
@@ -99,7 +96,8 @@ def batch_needs(
     each = size.num_layers * (BYTES[learner.dtype] * size.width if again else kept)
     yield Need(owner, f"activations of {tokens:,} tokens", int(tokens * each), device, update)
     rows = min(tokens, max(1, LARGEST_LOGITS // size.vocabulary))
-    logits = _logits_held(config, name, device) * 4 * rows * size.vocabulary
+    copies, lost_copies = _copies_of_logits(config, name, device)
+    logits = copies * 4 * rows * size.vocabulary
     if learner.dtype != "float32" and not is_gpu(device):
         logits += 4 * size.vocabulary * size.width  # the head computes in float32
     layer = int(tokens * kept) if again else 0  # computed when the logits are gone
@@ -107,21 +105,25 @@ def batch_needs(
     yield Need(owner, label, max(logits, layer), device, update)
     if not is_gpu(device):
         lost = _layers_lost(learner, size.num_layers, has_adapter=policy.adapter is not None)
-        holes = int(lost * tokens * kept)
-        if policy.adapter is None:
-            holes += LOGITS_LOST * 4 * rows * size.vocabulary
+        holes = int(lost * tokens * kept) + lost_copies * 4 * rows * size.vocabulary
         yield Need(owner, "holes that the allocator keeps, at most", holes, device, update)
 
 
-def _logits_held(config: Config, name: str, device: str) -> int:
-    """Return how many copies of a chunk's logits exist at once; an untrained head needs fewer."""
+def _copies_of_logits(config: Config, name: str, device: str) -> tuple[int, int]:
+    """Return how many copies of a chunk's logits a backward pass holds at once, and how many would
+    fill the holes that they leave in the heap of a CPU's process.
+
+    An untrained head needs fewer, and so does the loop for a CPU, which is not taken for the
+    gradients of entropies.
+    """
     agents = [agent for agent in config.team.values() if agent.policy == name]
     credits = [agent.algorithm or config.algorithm for agent in agents]
-    if config.policies[name].adapter is None or any(
-        credit.options.get("entropy") for credit in credits
-    ):
-        return LOGITS_HELD
-    return 1 if device == "cpu" else 2
+    is_trained = config.policies[name].adapter is None
+    if any(credit.options.get("entropy") for credit in credits):
+        return 5, 4 if is_trained else 0
+    if is_gpu(device):
+        return 5 if is_trained else 2, 0
+    return (2, 3) if is_trained else (1, 0)
 
 
 def _layers_lost(learner: LearnerConfig, num_layers: int, *, has_adapter: bool) -> float:
