@@ -158,17 +158,23 @@ def test_search_and_python_have_limits_of_their_own(kit):
 
 
 def test_calls_of_one_turn_run_at_once_and_answer_in_order(model_folder):
-    replies = [
-        call("slow", seconds=0.4) + call("slow", seconds=0.1) + call("slow", seconds=0.3),
-        "c",
-    ]
-    started = time.monotonic()
-    episode = play_with(model_folder, replies, Stateless(slow))
-    assert time.monotonic() - started < 0.7
+    begun: list[int] = []
+
+    @tool
+    async def meets(number: int) -> str:
+        """Waits until all three calls have begun; the last one ends first."""
+        begun.append(number)
+        while len(begun) < 3:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05 * (3 - number))
+        return f"met {number}"
+
+    replies = ["".join(call("meets", number=number) for number in (1, 2, 3)), "c"]
+    episode = play_with(model_folder, replies, Stateless(meets), timeout_s=10)
     told = episode.turns[1].messages[-1].content
-    assert [told.index(f"waited {s}") for s in (0.4, 0.1, 0.3)] == sorted(
-        told.index(f"waited {s}") for s in (0.4, 0.1, 0.3)
-    )
+    places = [told.find(f"met {number}") for number in (1, 2, 3)]
+    assert -1 not in places
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize(
