@@ -9,19 +9,12 @@ Legend: M = sampled tokens, W = width of a state, V = vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import Linear, Module
 
-from rolecall.learners.logprobs import Entropy, become_slopes
+from rolecall.learners.logprobs import Entropy, attach_slopes, become_slopes
 from rolecall.models.exact_head import has_mixed_product
-
-if TYPE_CHECKING:
-    from rolecall.models.autograd.function_context import FunctionContext
 
 
 def is_frozen(head: Module) -> bool:
@@ -41,39 +34,22 @@ def frozen_head_logprobs(
     """
     if entropy == "gradient":
         raise ValueError("the entropy of a frozen head has no gradient here")
-    arguments = (states, head, ids, temperature, rows, vocabulary, entropy == "value")
-    logprobs, entropies = _OfFrozenHead.apply(*arguments)
-    return logprobs, None if entropy is None else entropies
-
-
-class _OfFrozenHead(Function):
-    @staticmethod
-    def forward(
-        ctx: FunctionContext, states: Tensor, head: Linear, ids: Tensor, temperature: Tensor,
-        rows: int, vocabulary: int, with_entropies: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        logprobs = torch.empty_like(ids, dtype=torch.float32)
-        entropies = torch.empty_like(logprobs if with_entropies else logprobs[:0])
-        slopes = torch.empty_like(states) if ctx.needs_input_grad[0] else None
+    assert isinstance(head, Linear)
+    needs_slopes = states.requires_grad and torch.is_grad_enabled()
+    logprobs = torch.empty_like(ids, dtype=torch.float32)
+    entropies = None if entropy is None else torch.empty_like(logprobs)
+    with torch.no_grad():
+        slopes = torch.empty_like(states) if needs_slopes else None
         mixed = has_mixed_product(states, head.weight)
         weight = head.weight[:vocabulary] if mixed else head.weight[:vocabulary].float()
         for start in range(0, len(ids), rows):
             chunk = slice(start, start + rows)
             logits = head(states[chunk])[:, :vocabulary].float().contiguous()
             logprobs[chunk], measured = become_slopes(
-                logits, ids[chunk], temperature[chunk], with_entropies=with_entropies
+                logits, ids[chunk], temperature[chunk], with_entropies=entropies is not None
             )
-            if measured is not None:
+            if entropies is not None and measured is not None:
                 entropies[chunk] = measured
             if slopes is not None:
                 slopes[chunk] = logits.to(weight.dtype) @ weight
-        if slopes is not None:
-            ctx.save_for_backward(slopes)
-        ctx.mark_non_differentiable(entropies)
-        return logprobs, entropies
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionContext, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        (slopes,) = ctx.saved_tensors
-        return slopes * grad[:, None].to(slopes.dtype), None, None, None, None, None, None
+    return logprobs if slopes is None else attach_slopes(states, logprobs, slopes), entropies

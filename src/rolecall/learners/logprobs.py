@@ -39,8 +39,12 @@ def logits_to_logprobs(
     """
     logits = logits.float()
     if runs_on_numba(logits) and entropy != "gradient":
-        sampled, entropies = _Sampled.apply(logits, ids, temperature, entropy == "value")
-        return sampled, None if entropy is None else entropies
+        with torch.no_grad():
+            slopes = logits.clone(memory_format=torch.contiguous_format)
+            sampled, entropies = become_slopes(
+                slopes, ids, temperature, with_entropies=entropy == "value"
+            )
+        return attach_slopes(logits, sampled, slopes), entropies
     scaled = logits / temperature[:, None]
     # Not log_softmax, which would keep one more number for every token of the vocabulary.
     total = scaled.logsumexp(-1)
@@ -53,26 +57,25 @@ def logits_to_logprobs(
     return sampled, -(logprobs.exp() * logprobs).sum(-1)
 
 
-class _Sampled(Function):
-    """Computes the gradients by the logits with the log-probs, which takes one exponential."""
+def attach_slopes(rows: Tensor, values: Tensor, slopes: Tensor) -> Tensor:
+    """Return values [M] whose gradients by the rows [M, W] they were computed from are slopes
+    [M, W].
+    """
+    attached: Tensor = _Attached.apply(rows, values, slopes)
+    return attached
 
+
+class _Attached(Function):
     @staticmethod
-    def forward(
-        ctx: FunctionContext, logits: Tensor, ids: Tensor, temperature: Tensor, with_entropies: bool
-    ) -> tuple[Tensor, Tensor]:
-        slopes = logits.clone(memory_format=torch.contiguous_format)
-        logprobs, entropies = become_slopes(slopes, ids, temperature, with_entropies=with_entropies)
-        if entropies is None:
-            entropies = logprobs.new_empty(0)
+    def forward(ctx: FunctionContext, rows: Tensor, values: Tensor, slopes: Tensor) -> Tensor:
         ctx.save_for_backward(slopes)
-        ctx.mark_non_differentiable(entropies)
-        return logprobs, entropies
+        return values.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionContext, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slopes,) = ctx.saved_tensors
-        return slopes * grad[:, None], None, None, None
+        return slopes * grad[:, None].to(slopes.dtype), None, None
 
 
 def become_slopes(

@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -96,10 +97,9 @@ def compile_all() -> None:
     inner = [some(*shape) for shape in shapes]
     out = Finish.apply(states, mixed, EPS, some(WIDTH), *inner, *[None] * 4)
     RootMeanSquare.apply(out, some(WIDTH), EPS).sum().backward()
-    numbers = [torch.ones(TOKENS) for _ in range(3)]
-    ids = torch.zeros(TOKENS, dtype=torch.long)
-    logits, *results = (kernels.flat(part) for part in (some(TOKENS, WIDTH), *numbers))
-    kernels.slopes(logits, kernels.flat(ids), results[0], WIDTH, *results[1:])
+    ids, temperature = torch.zeros(TOKENS, dtype=torch.long), torch.ones(TOKENS)
+    logits, *given = map(kernels.flat, (some(TOKENS, WIDTH), ids, temperature))
+    kernels.slopes(logits, *given, WIDTH, *(np.zeros(TOKENS, np.float32) for _ in range(2)))
 
 
 def main() -> None:
